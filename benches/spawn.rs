@@ -41,7 +41,14 @@ async fn one_command(gateway: &Gateway) {
     let workspace = gateway.workspace();
     std::env::set_current_dir(&workspace).expect("the workspace is there");
     let mut whole = peers::sandboxes(PROGRAM);
+    let root = workspace.display().to_string();
     for peer in [
+        Peer::new("bare `bash -c`", &["bash", "-c", PROGRAM]),
+        // All of them in the session of this process.
+        Peer::new(
+            "`provost shell-wrapper -c`, whole process",
+            &[PROVOST, "shell-wrapper", "--gateway", &address, "--root", &root, "--", "-c", PROGRAM],
+        ),
         Peer::new(
             "`provost run --gateway`, whole process",
             &[PROVOST, "run", "--gateway", &address, "--", PROGRAM],

@@ -13,6 +13,7 @@ fn main() -> ExitCode {
         Some(name) if name == screen::PROCESS_NAME => screen::main(),
         Some(name) if name == subreaper::PROCESS_NAME => subreaper::main(),
         Some(name) if name == net::PROCESS_NAME => net::main(),
+        Some(name) if cli::is_shell_name(&name) => cli::shell_main(),
         Some(_) | None => cli::main(),
     }
 }

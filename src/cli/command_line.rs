@@ -8,6 +8,7 @@ use super::{
     arguments::{AcpArguments, DoctorArguments, ReapArguments, RunArguments, ServeArguments},
     attach::AttachArguments,
     audit::AuditArguments,
+    connection::names_gateway,
     exec::ExecArguments,
     forward::ForwardArguments,
     init::InitArguments,
@@ -15,6 +16,7 @@ use super::{
     mcp::McpArguments,
     policy::PolicyCommand,
     record::PlayArguments,
+    shell_wrapper::ShellWrapperArguments,
     terminal_arguments::{
         KillArguments, LogsArguments, PruneArguments, PsArguments, RmArguments, StopArguments, WaitArguments,
     },
@@ -46,6 +48,7 @@ pub(super) enum CliCommand {
     Forward(ForwardArguments),
     Acp(AcpArguments),
     Mcp(McpArguments),
+    ShellWrapper(ShellWrapperArguments),
     Ps(PsArguments),
     Top(TopArguments),
     Logs(LogsArguments),
@@ -66,6 +69,20 @@ pub(super) enum CliCommand {
     AcpConformance(AcpConformanceArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),
+}
+
+impl CliCommand {
+    /// Whether it only talks to a gateway that another process serves.
+    pub(super) fn needs_no_threads(&self) -> bool {
+        match self {
+            Self::ShellWrapper(_) | Self::Exec(_) => true,
+            Self::Run(arguments) => {
+                let has_own = arguments.policies.is_some() || arguments.journal.is_some();
+                !has_own && !arguments.detach && names_gateway(arguments.gateway.gateway.as_deref())
+            }
+            _ => false,
+        }
+    }
 }
 
 #[cfg(test)]

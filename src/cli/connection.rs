@@ -110,6 +110,11 @@ impl GatewayConnection {
     }
 }
 
+/// Whether the option or the environment names a gateway: then none is embedded.
+pub(super) fn names_gateway(named: Option<&str>) -> bool {
+    named.is_some() || std::env::var(VARIABLE).is_ok_and(|name| !name.is_empty())
+}
+
 /// Connects to a running gateway. One that was named and does not answer is an error.
 async fn running(named: Option<&str>) -> Result<Option<Client>, CliError> {
     let named =

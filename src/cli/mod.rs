@@ -4,15 +4,19 @@
 //! module that uses `anyhow`.
 
 use std::{
+    env,
+    ffi::OsStr,
     panic,
+    path::Path,
     process::{self, ExitCode},
     time::Duration,
 };
 
-use clap::{CommandFactory, Parser};
+use clap::{Args as _, CommandFactory, FromArgMatches as _, Parser};
 
 mod acp;
 mod acp_conformance;
+mod agent_process;
 mod approval_prompt;
 mod approvals;
 mod argument_values;
@@ -22,6 +26,7 @@ mod attached;
 mod audit;
 mod audit_records;
 mod audit_remote;
+mod carried_directory;
 mod cast;
 mod command_line;
 mod connection;
@@ -64,6 +69,8 @@ mod run_input;
 mod run_output;
 mod run_request;
 mod serve;
+mod shell_call;
+mod shell_wrapper;
 mod shown_modes;
 mod signals;
 mod stdio;
@@ -76,8 +83,9 @@ use nix::{errno::Errno, sys::signal::SigSet};
 
 use command_line::{CliCommand, CommandLine};
 use error::CliError;
+use shell_wrapper::ShellWrapperArguments;
 
-use crate::gateway;
+use crate::{gateway, sys::signals as signals_of_system};
 
 /// How long threads that cannot be cancelled (a read of the terminal) are waited for at the end.
 const THREAD_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(100);
@@ -91,7 +99,8 @@ pub fn main() -> ExitCode {
     // Before there are other threads, which inherit it: our parent may have blocked the signals that end us.
     // SIG_UNBLOCK with a valid set cannot fail.
     let _ = SigSet::all().thread_unblock();
-    let runtime = match started_runtime() {
+    let runtime = if arguments.command.needs_no_threads() { light_runtime() } else { started_runtime() };
+    let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(failure) => return failure.print_and_exit(),
     };
@@ -101,6 +110,44 @@ pub fn main() -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(failure) => failure.print_and_exit(),
     }
+}
+
+/// Whether the program was started under the name by which it is a shell. Login shells have a dash before theirs.
+pub fn is_shell_name(name: &OsStr) -> bool {
+    let name = Path::new(name).file_name().and_then(OsStr::to_str).unwrap_or_default();
+    name.strip_prefix('-').unwrap_or(name) == shell_wrapper::SHELL_NAME
+}
+
+/// As [`main`], for the program as a shell: all arguments are the shell's.
+pub fn shell_main() -> ExitCode {
+    let mut words = env::args_os();
+    let words = words.next().into_iter().chain(["--".into()]).chain(words);
+    let command = ShellWrapperArguments::augment_args(clap::Command::new(shell_wrapper::SHELL_NAME));
+    let arguments = command
+        .try_get_matches_from(words)
+        .and_then(|matches| ShellWrapperArguments::from_arg_matches(&matches));
+    let arguments = match arguments {
+        Ok(arguments) => arguments,
+        Err(error) => return usage(&error),
+    };
+    // As in `main`.
+    let _ = SigSet::all().thread_unblock();
+    let status = light_runtime().and_then(|runtime| {
+        let status = runtime.block_on(shell_wrapper::run(arguments));
+        runtime.shutdown_background();
+        status
+    });
+    match status {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => failure.print_and_exit(),
+    }
+}
+
+/// A runtime on this thread, for commands that only talk to a gateway. It starts threads when something blocks.
+fn light_runtime() -> Result<tokio::runtime::Runtime, CliError> {
+    signals_of_system::ignore_file_size_limit();
+    let built = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    built.map_err(|error| CliError::caused_by("cannot start the runtime", error))
 }
 
 /// Without threads it fails, and says so. What the system gave a moment ago it can still refuse to the runtime, which then
@@ -133,6 +180,7 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
         CliCommand::Forward(arguments) => forward::forward(arguments).await,
         CliCommand::Acp(arguments) => acp::run(arguments).await,
         CliCommand::Mcp(arguments) => mcp::run(arguments).await,
+        CliCommand::ShellWrapper(arguments) => shell_wrapper::run(arguments).await,
         CliCommand::Ps(arguments) => terminals::list(arguments).await,
         CliCommand::Top(arguments) => top::top(arguments).await,
         CliCommand::Logs(arguments) => logs::logs(arguments).await,

@@ -55,6 +55,11 @@ impl RunReport {
         Ok(Self { receipt, file: file.transpose()? })
     }
 
+    /// Nothing but notices.
+    pub(super) fn none() -> Self {
+        Self { receipt: false, file: None }
+    }
+
     /// Reports on a command that was started.
     pub(super) fn print_end(&self, ended: &RunEnd) {
         let terminal = ended.terminal.as_ref();

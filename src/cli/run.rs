@@ -149,7 +149,7 @@ fn no_gateway_for_session() -> CliError {
 }
 
 /// Where nobody could be asked: who can say yes, and how.
-fn advise_on_approval(failure: CliError, connection: &GatewayConnection) -> CliError {
+pub(super) fn advise_on_approval(failure: CliError, connection: &GatewayConnection) -> CliError {
     if failure.reason != "APPROVAL_REQUIRED" {
         return failure;
     }
@@ -175,6 +175,7 @@ async fn in_session(
     let opening = sessions.create_session(v1::CreateSessionRequest {
         profile: create.profile.clone(),
         network: create.network,
+        front_end: FrontEnd::Cli.name(),
         labels: create.labels.clone().into_iter().chain([FrontEnd::Cli.label()]).collect(),
         ..workspace
     });
@@ -208,11 +209,30 @@ async fn in_session(
     Ok(ended)
 }
 
+/// Whether a line says what the sandbox lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ShortfallNotice {
+    /// On stderr, if it lacks something.
+    Printed,
+    /// It was said before.
+    Omitted,
+}
+
 /// Starts the command and stays with it until it has ended.
 pub(super) async fn drive(
     connection: &GatewayConnection,
     create: v1::CreateTerminalRequest,
     input: Input,
+    signals: &mut TerminationSignals,
+) -> Result<RunEnd, CliError> {
+    drive_with(connection, create, (input, ShortfallNotice::Printed), signals).await
+}
+
+/// As [`drive`], with or without the notice of what the sandbox lacks.
+pub(super) async fn drive_with(
+    connection: &GatewayConnection,
+    create: v1::CreateTerminalRequest,
+    (input, notice): (Input, ShortfallNotice),
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     let mut terminals = connection.client().terminals;
@@ -245,6 +265,7 @@ pub(super) async fn drive(
     };
     if let Some(line) =
         started.receipt.as_ref().and_then(|receipt| receipt::shortfall_notice(&receipt.shortfalls))
+        && notice == ShortfallNotice::Printed
     {
         stdio::print_notice(&line);
     }

@@ -76,6 +76,7 @@ async fn start_at(
         lifetime: v1::Lifetime::Explicit.into(),
         profile: create.profile.clone(),
         network: create.network,
+        front_end: FrontEnd::Cli.name(),
         labels: create.labels.clone().into_iter().chain([FrontEnd::Cli.label()]).collect(),
         ..workspace
     };

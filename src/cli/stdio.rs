@@ -3,7 +3,15 @@
 //! Writes are lossless: what cannot be written ends the command, it is never dropped. A reader that has gone
 //! away (EPIPE) is not an error but an end, and is told apart by its kind.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -44,12 +52,43 @@ pub(super) enum WriteOutcome {
 }
 
 /// Writes all of `bytes` and flushes: output is shown as it comes.
-pub(super) async fn write_all<W: AsyncWrite + Unpin>(to: &mut W, bytes: &[u8]) -> io::Result<WriteOutcome> {
+pub(super) async fn write_all<W: AsyncWrite + AsFd + Unpin>(
+    to: &mut W,
+    bytes: &[u8],
+) -> io::Result<WriteOutcome> {
+    if has_room_for(to.as_fd(), bytes.len()) {
+        return write_outcome(write_directly(to.as_fd(), bytes));
+    }
     let result = match to.write_all(bytes).await {
         Ok(()) => to.flush().await,
         Err(error) => Err(error),
     };
     write_outcome(result)
+}
+
+/// Whether so many bytes can be written without waiting for a reader: then no other thread is needed. Of a pipe or a socket that is
+/// ready at least PIPE_BUF bytes are free (pipe(7)); a terminal can stop at any byte.
+fn has_room_for(descriptor: BorrowedFd<'_>, length: usize) -> bool {
+    let Ok(status) = nix::sys::stat::fstat(descriptor) else { return false };
+    match status.st_mode & nix::libc::S_IFMT {
+        nix::libc::S_IFREG => length <= STDIN_CHUNK_BYTES,
+        nix::libc::S_IFIFO | nix::libc::S_IFSOCK if length <= nix::libc::PIPE_BUF => {
+            let mut ready = [PollFd::new(descriptor, PollFlags::POLLOUT)];
+            poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count == 1)
+        }
+        _ => false,
+    }
+}
+
+fn write_directly(descriptor: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match nix::unistd::write(descriptor, bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Prints a text to stdout. What could drive a terminal is escaped; JSON has been, in its own way.

@@ -19,5 +19,6 @@ mod repository;
 mod run;
 mod serving;
 mod sessions;
+mod shell_wrapper;
 mod terminals;
 mod toolchains;

@@ -16,18 +16,18 @@ use crate::{
     support::{self, Gateway},
 };
 
-/// A model that wants this command run.
-struct Model {
+/// A model that wants these commands run, one after the other.
+pub(crate) struct Model {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Model {
-    fn start(command: &str) -> Self {
+    pub(crate) fn start(commands: &[&str]) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/acp/agents/model.py");
         let mut child = Command::new("python3")
             .arg(script)
-            .arg(command)
+            .args(commands)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -46,7 +46,7 @@ impl Drop for Model {
     }
 }
 
-fn claude_code() -> Result<Command, Missing> {
+pub(crate) fn claude_code() -> Result<Command, Missing> {
     let mut library = Library::prepare("mcp-claude")?;
     library.sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/claude");
     for name in ["package.json", "package-lock.json"] {
@@ -57,6 +57,20 @@ fn claude_code() -> Result<Command, Missing> {
     let mut agent = Command::new("node");
     agent.arg(library.directory.join("node_modules/@anthropic-ai/claude-code/cli-wrapper.cjs"));
     Ok(agent)
+}
+
+/// Has Claude Code talk to this model and to nobody else.
+pub(crate) fn offline(agent: &mut Command, model: &Model, home: &Path) {
+    agent
+        .env("HOME", home)
+        .env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", model.port))
+        .env("ANTHROPIC_API_KEY", "of no worth")
+        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+        .env("DISABLE_TELEMETRY", "1")
+        // The model on the loopback searches for no tools.
+        .env("ENABLE_TOOL_SEARCH", "false")
+        // It refuses to work for root otherwise.
+        .env("IS_SANDBOX", "1");
 }
 
 #[test]
@@ -86,21 +100,13 @@ fn the_commands_of_claude_code_run_confined_by_the_tools() {
         "args": ["mcp", "--gateway", socket, "--root", at("workspace")] });
     fs::write(at("servers.json"), json!({ "mcpServers": { "provost": server } }).to_string())
         .expect("a file can be written");
-    let model = Model::start(&attack);
+    let model = Model::start(&[&attack]);
     agent
         .args(["-p", "run it", "--strict-mcp-config", "--mcp-config"])
         .arg(at("servers.json"))
         .args(["--disallowedTools", "Bash", "--allowedTools", "mcp__provost__run_command"])
-        .current_dir(at("workspace"))
-        .env("HOME", at("home"))
-        .env("ANTHROPIC_BASE_URL", format!("http://127.0.0.1:{}", model.port))
-        .env("ANTHROPIC_API_KEY", "of no worth")
-        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
-        .env("DISABLE_TELEMETRY", "1")
-        // The model on the loopback searches for no tools.
-        .env("ENABLE_TOOL_SEARCH", "false")
-        // It refuses to work for root otherwise.
-        .env("IS_SANDBOX", "1");
+        .current_dir(at("workspace"));
+    offline(&mut agent, &model, &at("home"));
     let (printed, status) = run_bounded(&mut agent);
     assert!(status.success(), "{status}: {printed}");
     let here = format!("in {}", at("workspace").display());

@@ -147,3 +147,81 @@ fn what_is_no_message_or_too_long_ends_neither_the_server_nor_its_commands() {
     assert!(peer.text("list_commands", json!({})).contains(&id(&kept)));
     gateway.stop();
 }
+
+#[test]
+fn sessions_of_every_front_end_are_in_one_journal_and_are_found_by_it() {
+    let gateway = Gateway::start();
+    let mut peer = Peer::at(&gateway);
+    peer.tool("run_command", json!({ "command": "true" }));
+    assert!(peer.leave().success());
+    let workspace = tempfile::tempdir().expect("a temporary directory");
+    let provost = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
+        command.args(arguments).current_dir(&workspace).stdin(std::process::Stdio::null());
+        command.env("PROVOST_GATEWAY", format!("unix:{}", gateway.socket.display()));
+        // Its agent is this test, in whose directory the gateway's program lies.
+        command.env("PROVOST_SHELL_ROOT", workspace.path());
+        command.output().expect("provost can be started")
+    };
+    for arguments in [
+        &["run", "true"][..],
+        &["shell-wrapper", "--", "-c", "true"],
+        &["acp", "--confine-agent", "--", "true"],
+    ] {
+        let output = provost(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    // A program of its own says nothing, and one says a name of its own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let caller = gateway.caller().await;
+        for name in ["", "an-editor"] {
+            let open = crate::support::Session::open_with(&gateway, caller.clone(), None, |request| {
+                request.front_end = name.to_owned();
+            });
+            let session = open.await;
+            session.command("true").finish().await;
+            session.close().await;
+        }
+    });
+    let journal = gateway.state.join("journal");
+    let records = |options: &[&str], front_end: &str| -> Vec<Value> {
+        let query = ["query", "-o", "json", "--front-end", front_end];
+        let output = provost(&[&["audit"][..], options, &query].concat());
+        let lines = String::from_utf8(output.stdout).expect("records are text");
+        lines
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["record"].clone())
+            .collect()
+    };
+    let user = format!("uid:{}", nix::unistd::geteuid());
+    for front_end in ["cli", "acp", "mcp", "shell", "grpc", "an-editor"] {
+        // From the files, and from the gateway.
+        for options in [&["--journal", journal.to_str().expect("UTF-8")][..], &[]] {
+            let found = records(options, front_end);
+            let of =
+                |kind: &str| found.iter().find(|record| record["kind"] == kind).cloned().unwrap_or_default();
+            let (opened, decision) = (of("session_opened"), of("decision"));
+            assert_eq!(
+                (&opened["front_end"], &opened["principal"]),
+                (&json!(front_end), &json!(user)),
+                "{found:?}"
+            );
+            assert_eq!(
+                (&decision["front_end"], &decision["rule"]),
+                (&json!(front_end), &json!("anything")),
+                "{found:?}"
+            );
+            assert_eq!(
+                of("spawn")["session"],
+                opened["session"],
+                "what does not name it is found, too: {found:?}"
+            );
+            let sessions: std::collections::HashSet<_> =
+                found.iter().map(|record| record["session"].to_string()).collect();
+            assert_eq!(sessions.len(), 1, "{front_end}: {found:?}");
+        }
+    }
+    assert!(records(&[], "no-such").is_empty());
+    gateway.stop();
+}

@@ -14,3 +14,4 @@ mod official;
 mod page;
 mod peer;
 mod permission;
+mod shell_prefix;

@@ -1,9 +1,9 @@
-"""A model on the loopback that wants one command run, and then is content.
+"""A model on the loopback that wants one command run, or one after the other, and then is content.
 
-    model.py COMMAND [--log FILE]
+    model.py COMMAND... [--log FILE]
 
 It answers as the Anthropic, OpenAI and Mistral services do, whole or streamed: to a request that offers a tool for
-commands, with a call of that tool; to one that brings a tool's result, with the result as text. It prints its port
+commands, with a call of that tool; to one that brings the last command's result, with the result as text. It prints its port
 and serves until its stdin ends.
 """
 
@@ -50,7 +50,7 @@ def text_of(content):
 
 class Model(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    wanted, log, lock = "", None, threading.Lock()
+    wanted, log, lock = [], None, threading.Lock()
 
     def log_message(self, *arguments):
         pass
@@ -87,8 +87,8 @@ class Model(http.server.BaseHTTPRequestHandler):
             if block.get("type") == "tool_result"
         ]
         tool = shell_tool(body.get("tools"))
-        if tool and not results:
-            block = {"type": "tool_use", "id": "toolu_loopback", "name": tool[0], "input": self.input(tool)}
+        if tool and len(results) < len(self.wanted):
+            block = {"type": "tool_use", "id": f"toolu_loopback{len(results)}", "name": tool[0], "input": self.input(tool, len(results))}
         else:
             block = {"type": "text", "text": "The result is: " + (results[-1] if results else "none")}
         reason = "tool_use" if block["type"] == "tool_use" else "end_turn"
@@ -115,10 +115,10 @@ class Model(http.server.BaseHTTPRequestHandler):
     def openai(self, body):
         results = [text_of(message.get("content")) for message in body.get("messages", []) if message.get("role") == "tool"]
         tool = shell_tool(body.get("tools"))
-        if tool and not results:
-            function = {"name": tool[0], "arguments": json.dumps(self.input(tool))}
+        if tool and len(results) < len(self.wanted):
+            function = {"name": tool[0], "arguments": json.dumps(self.input(tool, len(results)))}
             message = {"role": "assistant", "content": "", "tool_calls": [
-                {"index": 0, "id": "loopback1", "type": "function", "function": function}]}
+                {"index": 0, "id": f"loopback{len(results) + 1}", "type": "function", "function": function}]}
             reason = "tool_calls"
         else:
             message = {"role": "assistant", "content": "The result is: " + (results[-1] if results else "none")}
@@ -136,9 +136,10 @@ class Model(http.server.BaseHTTPRequestHandler):
         lines.append(json.dumps({**common, "object": "chat.completion.chunk", "choices": [], "usage": usage}))
         self.stream("".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"]))
 
-    def input(self, tool):
+    def input(self, tool, done):
         _, parameter, takes_list, more = tool
-        return {**more, parameter: [self.wanted] if takes_list else self.wanted}
+        wanted = self.wanted[done]
+        return {**more, parameter: [wanted] if takes_list else wanted}
 
     def reply(self, value):
         self.send(json.dumps(value).encode(), "application/json")
@@ -157,7 +158,7 @@ class Model(http.server.BaseHTTPRequestHandler):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("wanted")
+    parser.add_argument("wanted", nargs="+")
     parser.add_argument("--log")
     arguments = parser.parse_args()
 

@@ -1,0 +1,147 @@
+//! Claude Code with `provost-shell` as its prefix, driven by a model on the loopback: its Bash tool runs confined, is told of denials,
+//! leaves nothing running when it is stopped, and carries its directory. Without a gateway nothing runs.
+
+use std::{
+    fs,
+    os::unix::{fs::symlink, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus, Stdio},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tempfile::TempDir;
+
+use crate::{
+    agents::{Model, claude_code, offline},
+    libraries::{Missing, run_bounded},
+    support::{self, Gateway, Process, eventually},
+};
+
+/// A home, a workspace, the shell, and a gateway that denies one command.
+struct Place {
+    directory: TempDir,
+    gateway: std::sync::Arc<Gateway>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let gateway = Gateway::with_policy(|policy| {
+            let rule = "id = 'no-touch'\ndecision = 'deny'\nargv = ['touch', '**']\nreason = 'touching is for people'";
+            let rule = rule.parse::<toml::Table>().expect("it is TOML");
+            let rules =
+                policy.get_mut("rule").and_then(toml::Value::as_array_mut).expect("the policy has rules");
+            rules.push(toml::Value::Table(rule));
+        });
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        for name in ["home", "workspace", "workspace/src"] {
+            fs::create_dir(directory.path().join(name)).expect("a directory can be made");
+        }
+        symlink(env!("CARGO_BIN_EXE_provost"), directory.path().join("provost-shell"))
+            .expect("a link can be made");
+        Self { directory, gateway }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.directory.path().canonicalize().expect("it is there").join(name)
+    }
+
+    /// Claude Code, which is to do what the model wants.
+    fn agent(&self, mut agent: Command, model: &Model) -> Command {
+        agent.args(["-p", "run it", "--allowedTools", "Bash"]).current_dir(self.at("workspace"));
+        agent.env("CLAUDE_CODE_SHELL_PREFIX", self.at("provost-shell"));
+        agent.env("PROVOST_GATEWAY", format!("unix:{}", self.gateway.socket.display()));
+        offline(&mut agent, model, &self.at("home"));
+        agent
+    }
+
+    fn run(&self, commands: &[&str]) -> Option<(String, ExitStatus)> {
+        let agent = claude()?;
+        let model = Model::start(commands);
+        Some(run_bounded(&mut self.agent(agent, &model)))
+    }
+}
+
+fn claude() -> Option<Command> {
+    match claude_code() {
+        Ok(agent) => Some(agent),
+        Err(Missing(what)) => {
+            support::skip(&what);
+            None
+        }
+    }
+}
+
+fn assert_in(printed: &str, all: &[&str]) {
+    for seen in all {
+        assert!(printed.contains(seen), "{seen:?} is not in {printed:?}");
+    }
+}
+
+#[test]
+#[ignore = "long: installs from npm; .ci/run runs it"]
+fn the_bash_tool_of_claude_code_runs_confined_by_the_prefix() {
+    let place = Place::new();
+    let marker = place.at("marker");
+    let attack = format!(
+        "grep -E '^(Seccomp|NoNewPrivs):' /proc/self/status; echo gone > '{}'; echo in $(pwd)",
+        marker.display()
+    );
+    let outside = Command::new("sh").args(["-c", &attack]).stdout(Stdio::null()).status().expect("sh starts");
+    assert!(outside.success() && fs::read(&marker).expect("it is there") == b"gone\n", "the attack works");
+    fs::write(&marker, "intact").expect("the marker is ours");
+    let Some((printed, status)) = place.run(&[&attack]) else { return };
+    assert!(status.success(), "{status}: {printed}");
+    assert_in(
+        &printed,
+        &["Seccomp:\t2", "NoNewPrivs:\t1", &format!("in {}", place.at("workspace").display())],
+    );
+    assert_eq!(fs::read(&marker).expect("the marker is there"), b"intact");
+
+    // One after the other, in one session: what the first leaves in /tmp is there, and where it ends the second begins.
+    let Some((printed, status)) =
+        place.run(&["cd src && echo kept > /tmp/file", "cat /tmp/file; echo in $(pwd)"])
+    else {
+        return;
+    };
+    assert!(status.success(), "{status}: {printed}");
+    assert_in(&printed, &["kept", &format!("in {}", place.at("workspace/src").display())]);
+
+    let Some((printed, _)) = place.run(&["touch made; echo after"]) else { return };
+    assert_in(&printed, &["no-touch", "touching is for people"]);
+    assert!(!place.at("workspace/made").exists(), "{printed}");
+    place.gateway.stop();
+}
+
+#[test]
+#[ignore = "long: installs from npm; .ci/run runs it"]
+fn a_long_command_of_claude_code_ends_with_it_and_without_a_gateway_none_begins() {
+    let place = Place::new();
+    let Some(agent) = claude() else { return };
+    let mark = format!("9{:09}", std::process::id());
+    let long = format!("setsid sleep {mark} & sleep {mark}");
+    let model = Model::start(&[&long]);
+    // As at a terminal: the key reaches its whole process group.
+    let mut agent = place.agent(agent, &model);
+    let mut child =
+        agent.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
+    let sleepers = || {
+        let is_sleeper = |process: &Process| process.command_line().trim() == format!("sleep {mark}");
+        Process::all_marked(&mark).iter().filter(|process| is_sleeper(process)).count()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(eventually("the command runs", || (sleepers() == 2).then_some(())));
+    kill(Pid::from_raw(-child.id().cast_signed()), Signal::SIGINT).expect("it is our child");
+    child.wait().expect("it is our child");
+    runtime.block_on(eventually("nothing of it is left", || (sleepers() == 0).then_some(())));
+    let sessions = place.gateway.state.join("sessions");
+    let is_empty = |directory: &Path| fs::read_dir(directory).map_or(0, Iterator::count) == 0;
+    runtime.block_on(eventually("the session has ended", || is_empty(&sessions).then_some(())));
+
+    place.gateway.stop();
+    let Some((printed, _)) = place.run(&["echo made > made"]) else { return };
+    assert!(!place.at("workspace/made").exists(), "{printed}");
+    assert_in(&printed, &["provost:"]);
+}
