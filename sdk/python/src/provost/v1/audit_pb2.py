@@ -26,35 +26,35 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from provost.v1 import policies_pb2 as provost_dot_v1_dot_policies__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16provost/v1/audit.proto\x12\nprovost.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19provost/v1/policies.proto\"\xaa\x01\n\x0b\x41uditFilter\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0bterminal_id\x18\x02 \x01(\t\x12\x0c\n\x04rule\x18\x03 \x01(\t\x12&\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0e\x32\x14.provost.v1.Decision\x12)\n\x05since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tprincipal\x18\x06 \x01(\t\"Z\n\x13QueryRecordsRequest\x12\'\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x17.provost.v1.AuditFilter\x12\x11\n\x04last\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\x07\n\x05_last\"?\n\x14QueryRecordsResponse\x12\'\n\x06record\x18\x01 \x01(\x0b\x32\x17.provost.v1.AuditRecord\"\x8b\x01\n\x14\x46ollowRecordsRequest\x12\'\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x17.provost.v1.AuditFilter\x12\x1b\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x11\n\x04last\x18\x03 \x01(\rH\x01\x88\x01\x01\x42\x11\n\x0f_after_sequenceB\x07\n\x05_last\"@\n\x15\x46ollowRecordsResponse\x12\'\n\x06record\x18\x01 \x01(\x0b\x32\x17.provost.v1.AuditRecord\"-\n\x0b\x41uditRecord\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0c\n\x04line\x18\x02 \x01(\t\".\n\x14VerifyJournalRequest\x12\x16\n\x0epublic_key_pem\x18\x01 \x01(\t\"\xa4\x02\n\x15VerifyJournalResponse\x12-\n\tintegrity\x18\x01 \x01(\x0e\x32\x1a.provost.v1.AuditIntegrity\x12\r\n\x05\x66iles\x18\x02 \x01(\x04\x12\x0f\n\x07records\x18\x03 \x01(\x04\x12\x16\n\x0e\x66irst_sequence\x18\x04 \x01(\x04\x12\x15\n\rlast_sequence\x18\x05 \x01(\x04\x12\x11\n\tlast_hash\x18\x06 \x01(\t\x12!\n\x14last_signed_sequence\x18\x07 \x01(\x04H\x00\x88\x01\x01\x12&\n\x06\x66\x61ults\x18\x08 \x03(\x0b\x32\x16.provost.v1.AuditFault\x12\x16\n\x0e\x66\x61ults_omitted\x18\t \x01(\x04\x42\x17\n\x15_last_signed_sequence\"u\n\nAuditFault\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12(\n\x04kind\x18\x04 \x01(\x0e\x32\x1a.provost.v1.AuditFaultKind\x12\x0f\n\x07message\x18\x05 \x01(\t*\x83\x01\n\x0e\x41uditIntegrity\x12\x1f\n\x1b\x41UDIT_INTEGRITY_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41UDIT_INTEGRITY_INTACT\x10\x01\x12\x18\n\x14\x41UDIT_INTEGRITY_TORN\x10\x02\x12\x1a\n\x16\x41UDIT_INTEGRITY_BROKEN\x10\x03*\xce\x02\n\x0e\x41uditFaultKind\x12 \n\x1c\x41UDIT_FAULT_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x41UDIT_FAULT_KIND_CHANGED\x10\x01\x12\x1c\n\x18\x41UDIT_FAULT_KIND_REMOVED\x10\x02\x12\x1e\n\x1a\x41UDIT_FAULT_KIND_REORDERED\x10\x03\x12\x1d\n\x19\x41UDIT_FAULT_KIND_INSERTED\x10\x04\x12\x1e\n\x1a\x41UDIT_FAULT_KIND_TRUNCATED\x10\x05\x12!\n\x1d\x41UDIT_FAULT_KIND_MISSING_FILE\x10\x06\x12\x19\n\x15\x41UDIT_FAULT_KIND_HEAD\x10\x07\x12\"\n\x1e\x41UDIT_FAULT_KIND_BAD_SIGNATURE\x10\x08\x12\x1d\n\x19\x41UDIT_FAULT_KIND_UNSIGNED\x10\t2\x8a\x02\n\x05\x41udit\x12S\n\x0cQueryRecords\x12\x1f.provost.v1.QueryRecordsRequest\x1a .provost.v1.QueryRecordsResponse0\x01\x12V\n\rFollowRecords\x12 .provost.v1.FollowRecordsRequest\x1a!.provost.v1.FollowRecordsResponse0\x01\x12T\n\rVerifyJournal\x12 .provost.v1.VerifyJournalRequest\x1a!.provost.v1.VerifyJournalResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16provost/v1/audit.proto\x12\nprovost.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19provost/v1/policies.proto\"\xbd\x01\n\x0b\x41uditFilter\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0bterminal_id\x18\x02 \x01(\t\x12\x0c\n\x04rule\x18\x03 \x01(\t\x12&\n\x08\x64\x65\x63ision\x18\x04 \x01(\x0e\x32\x14.provost.v1.Decision\x12)\n\x05since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tprincipal\x18\x06 \x01(\t\x12\x11\n\tfront_end\x18< \x01(\t\"Z\n\x13QueryRecordsRequest\x12\'\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x17.provost.v1.AuditFilter\x12\x11\n\x04last\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\x07\n\x05_last\"?\n\x14QueryRecordsResponse\x12\'\n\x06record\x18\x01 \x01(\x0b\x32\x17.provost.v1.AuditRecord\"\x8b\x01\n\x14\x46ollowRecordsRequest\x12\'\n\x06\x66ilter\x18\x01 \x01(\x0b\x32\x17.provost.v1.AuditFilter\x12\x1b\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12\x11\n\x04last\x18\x03 \x01(\rH\x01\x88\x01\x01\x42\x11\n\x0f_after_sequenceB\x07\n\x05_last\"@\n\x15\x46ollowRecordsResponse\x12\'\n\x06record\x18\x01 \x01(\x0b\x32\x17.provost.v1.AuditRecord\"-\n\x0b\x41uditRecord\x12\x10\n\x08sequence\x18\x01 \x01(\x04\x12\x0c\n\x04line\x18\x02 \x01(\t\".\n\x14VerifyJournalRequest\x12\x16\n\x0epublic_key_pem\x18\x01 \x01(\t\"\xa4\x02\n\x15VerifyJournalResponse\x12-\n\tintegrity\x18\x01 \x01(\x0e\x32\x1a.provost.v1.AuditIntegrity\x12\r\n\x05\x66iles\x18\x02 \x01(\x04\x12\x0f\n\x07records\x18\x03 \x01(\x04\x12\x16\n\x0e\x66irst_sequence\x18\x04 \x01(\x04\x12\x15\n\rlast_sequence\x18\x05 \x01(\x04\x12\x11\n\tlast_hash\x18\x06 \x01(\t\x12!\n\x14last_signed_sequence\x18\x07 \x01(\x04H\x00\x88\x01\x01\x12&\n\x06\x66\x61ults\x18\x08 \x03(\x0b\x32\x16.provost.v1.AuditFault\x12\x16\n\x0e\x66\x61ults_omitted\x18\t \x01(\x04\x42\x17\n\x15_last_signed_sequence\"u\n\nAuditFault\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\x04\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12(\n\x04kind\x18\x04 \x01(\x0e\x32\x1a.provost.v1.AuditFaultKind\x12\x0f\n\x07message\x18\x05 \x01(\t*\x83\x01\n\x0e\x41uditIntegrity\x12\x1f\n\x1b\x41UDIT_INTEGRITY_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41UDIT_INTEGRITY_INTACT\x10\x01\x12\x18\n\x14\x41UDIT_INTEGRITY_TORN\x10\x02\x12\x1a\n\x16\x41UDIT_INTEGRITY_BROKEN\x10\x03*\xce\x02\n\x0e\x41uditFaultKind\x12 \n\x1c\x41UDIT_FAULT_KIND_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x41UDIT_FAULT_KIND_CHANGED\x10\x01\x12\x1c\n\x18\x41UDIT_FAULT_KIND_REMOVED\x10\x02\x12\x1e\n\x1a\x41UDIT_FAULT_KIND_REORDERED\x10\x03\x12\x1d\n\x19\x41UDIT_FAULT_KIND_INSERTED\x10\x04\x12\x1e\n\x1a\x41UDIT_FAULT_KIND_TRUNCATED\x10\x05\x12!\n\x1d\x41UDIT_FAULT_KIND_MISSING_FILE\x10\x06\x12\x19\n\x15\x41UDIT_FAULT_KIND_HEAD\x10\x07\x12\"\n\x1e\x41UDIT_FAULT_KIND_BAD_SIGNATURE\x10\x08\x12\x1d\n\x19\x41UDIT_FAULT_KIND_UNSIGNED\x10\t2\x8a\x02\n\x05\x41udit\x12S\n\x0cQueryRecords\x12\x1f.provost.v1.QueryRecordsRequest\x1a .provost.v1.QueryRecordsResponse0\x01\x12V\n\rFollowRecords\x12 .provost.v1.FollowRecordsRequest\x1a!.provost.v1.FollowRecordsResponse0\x01\x12T\n\rVerifyJournal\x12 .provost.v1.VerifyJournalRequest\x1a!.provost.v1.VerifyJournalResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'provost.v1.audit_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AUDITINTEGRITY']._serialized_start=1146
-  _globals['_AUDITINTEGRITY']._serialized_end=1277
-  _globals['_AUDITFAULTKIND']._serialized_start=1280
-  _globals['_AUDITFAULTKIND']._serialized_end=1614
+  _globals['_AUDITINTEGRITY']._serialized_start=1165
+  _globals['_AUDITINTEGRITY']._serialized_end=1296
+  _globals['_AUDITFAULTKIND']._serialized_start=1299
+  _globals['_AUDITFAULTKIND']._serialized_end=1633
   _globals['_AUDITFILTER']._serialized_start=99
-  _globals['_AUDITFILTER']._serialized_end=269
-  _globals['_QUERYRECORDSREQUEST']._serialized_start=271
-  _globals['_QUERYRECORDSREQUEST']._serialized_end=361
-  _globals['_QUERYRECORDSRESPONSE']._serialized_start=363
-  _globals['_QUERYRECORDSRESPONSE']._serialized_end=426
-  _globals['_FOLLOWRECORDSREQUEST']._serialized_start=429
-  _globals['_FOLLOWRECORDSREQUEST']._serialized_end=568
-  _globals['_FOLLOWRECORDSRESPONSE']._serialized_start=570
-  _globals['_FOLLOWRECORDSRESPONSE']._serialized_end=634
-  _globals['_AUDITRECORD']._serialized_start=636
-  _globals['_AUDITRECORD']._serialized_end=681
-  _globals['_VERIFYJOURNALREQUEST']._serialized_start=683
-  _globals['_VERIFYJOURNALREQUEST']._serialized_end=729
-  _globals['_VERIFYJOURNALRESPONSE']._serialized_start=732
-  _globals['_VERIFYJOURNALRESPONSE']._serialized_end=1024
-  _globals['_AUDITFAULT']._serialized_start=1026
-  _globals['_AUDITFAULT']._serialized_end=1143
-  _globals['_AUDIT']._serialized_start=1617
-  _globals['_AUDIT']._serialized_end=1883
+  _globals['_AUDITFILTER']._serialized_end=288
+  _globals['_QUERYRECORDSREQUEST']._serialized_start=290
+  _globals['_QUERYRECORDSREQUEST']._serialized_end=380
+  _globals['_QUERYRECORDSRESPONSE']._serialized_start=382
+  _globals['_QUERYRECORDSRESPONSE']._serialized_end=445
+  _globals['_FOLLOWRECORDSREQUEST']._serialized_start=448
+  _globals['_FOLLOWRECORDSREQUEST']._serialized_end=587
+  _globals['_FOLLOWRECORDSRESPONSE']._serialized_start=589
+  _globals['_FOLLOWRECORDSRESPONSE']._serialized_end=653
+  _globals['_AUDITRECORD']._serialized_start=655
+  _globals['_AUDITRECORD']._serialized_end=700
+  _globals['_VERIFYJOURNALREQUEST']._serialized_start=702
+  _globals['_VERIFYJOURNALREQUEST']._serialized_end=748
+  _globals['_VERIFYJOURNALRESPONSE']._serialized_start=751
+  _globals['_VERIFYJOURNALRESPONSE']._serialized_end=1043
+  _globals['_AUDITFAULT']._serialized_start=1045
+  _globals['_AUDITFAULT']._serialized_end=1162
+  _globals['_AUDIT']._serialized_start=1636
+  _globals['_AUDIT']._serialized_end=1902
 # @@protoc_insertion_point(module_scope)

@@ -46,20 +46,22 @@ AUDIT_FAULT_KIND_BAD_SIGNATURE: AuditFaultKind
 AUDIT_FAULT_KIND_UNSIGNED: AuditFaultKind
 
 class AuditFilter(_message.Message):
-    __slots__ = ("session_id", "terminal_id", "rule", "decision", "since", "principal")
+    __slots__ = ("session_id", "terminal_id", "rule", "decision", "since", "principal", "front_end")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    FRONT_END_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     terminal_id: str
     rule: str
     decision: _policies_pb2.Decision
     since: _timestamp_pb2.Timestamp
     principal: str
-    def __init__(self, session_id: _Optional[str] = ..., terminal_id: _Optional[str] = ..., rule: _Optional[str] = ..., decision: _Optional[_Union[_policies_pb2.Decision, str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., principal: _Optional[str] = ...) -> None: ...
+    front_end: str
+    def __init__(self, session_id: _Optional[str] = ..., terminal_id: _Optional[str] = ..., rule: _Optional[str] = ..., decision: _Optional[_Union[_policies_pb2.Decision, str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., principal: _Optional[str] = ..., front_end: _Optional[str] = ...) -> None: ...
 
 class QueryRecordsRequest(_message.Message):
     __slots__ = ("filter", "last")

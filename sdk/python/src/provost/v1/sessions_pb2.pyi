@@ -43,7 +43,7 @@ class EnvVar(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
-    __slots__ = ("roots", "cwd", "env", "labels", "profile", "lifetime", "request_id", "read_only_roots", "extent", "name")
+    __slots__ = ("roots", "cwd", "env", "labels", "profile", "lifetime", "request_id", "read_only_roots", "extent", "name", "network", "owner_process", "front_end")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,9 @@ class CreateSessionRequest(_message.Message):
     READ_ONLY_ROOTS_FIELD_NUMBER: _ClassVar[int]
     EXTENT_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    OWNER_PROCESS_FIELD_NUMBER: _ClassVar[int]
+    FRONT_END_FIELD_NUMBER: _ClassVar[int]
     roots: _containers.RepeatedScalarFieldContainer[str]
     cwd: str
     env: _containers.RepeatedCompositeFieldContainer[EnvVar]
@@ -71,7 +74,18 @@ class CreateSessionRequest(_message.Message):
     read_only_roots: _containers.RepeatedScalarFieldContainer[str]
     extent: WorkspaceExtent
     name: str
-    def __init__(self, roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., request_id: _Optional[str] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., extent: _Optional[_Union[WorkspaceExtent, str]] = ..., name: _Optional[str] = ...) -> None: ...
+    network: _outcome_pb2.Network
+    owner_process: ProcessIdentity
+    front_end: str
+    def __init__(self, roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., request_id: _Optional[str] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., extent: _Optional[_Union[WorkspaceExtent, str]] = ..., name: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., owner_process: _Optional[_Union[ProcessIdentity, _Mapping]] = ..., front_end: _Optional[str] = ...) -> None: ...
+
+class ProcessIdentity(_message.Message):
+    __slots__ = ("pid", "start_ticks")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    START_TICKS_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    start_ticks: int
+    def __init__(self, pid: _Optional[int] = ..., start_ticks: _Optional[int] = ...) -> None: ...
 
 class CreateSessionResponse(_message.Message):
     __slots__ = ("session",)
@@ -80,7 +94,7 @@ class CreateSessionResponse(_message.Message):
     def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
 
 class Session(_message.Message):
-    __slots__ = ("id", "owner", "roots", "cwd", "env", "labels", "profile", "lifetime", "created_at", "live_terminals", "finished_terminals", "primary_terminal_id", "read_only_roots", "repository", "name")
+    __slots__ = ("id", "owner", "roots", "cwd", "env", "labels", "profile", "lifetime", "created_at", "live_terminals", "finished_terminals", "primary_terminal_id", "read_only_roots", "repository", "name", "network", "owner_process", "front_end")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +117,9 @@ class Session(_message.Message):
     READ_ONLY_ROOTS_FIELD_NUMBER: _ClassVar[int]
     REPOSITORY_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    OWNER_PROCESS_FIELD_NUMBER: _ClassVar[int]
+    FRONT_END_FIELD_NUMBER: _ClassVar[int]
     id: str
     owner: str
     roots: _containers.RepeatedScalarFieldContainer[str]
@@ -118,7 +135,10 @@ class Session(_message.Message):
     read_only_roots: _containers.RepeatedScalarFieldContainer[str]
     repository: _outcome_pb2.Repository
     name: str
-    def __init__(self, id: _Optional[str] = ..., owner: _Optional[str] = ..., roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., live_terminals: _Optional[int] = ..., finished_terminals: _Optional[int] = ..., primary_terminal_id: _Optional[str] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., repository: _Optional[_Union[_outcome_pb2.Repository, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
+    network: _outcome_pb2.Network
+    owner_process: ProcessIdentity
+    front_end: str
+    def __init__(self, id: _Optional[str] = ..., owner: _Optional[str] = ..., roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., live_terminals: _Optional[int] = ..., finished_terminals: _Optional[int] = ..., primary_terminal_id: _Optional[str] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., repository: _Optional[_Union[_outcome_pb2.Repository, _Mapping]] = ..., name: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., owner_process: _Optional[_Union[ProcessIdentity, _Mapping]] = ..., front_end: _Optional[str] = ...) -> None: ...
 
 class GetSessionRequest(_message.Message):
     __slots__ = ("session_id",)

@@ -113,7 +113,7 @@ class Pty(_message.Message):
     def __init__(self, columns: _Optional[int] = ..., rows: _Optional[int] = ..., term: _Optional[str] = ...) -> None: ...
 
 class CreateTerminalRequest(_message.Message):
-    __slots__ = ("session_id", "request_id", "program", "shell_line", "args", "env", "cwd", "output_byte_limit", "profile", "network", "output_mode", "stdin_mode", "overflow", "time_limit", "idle_limit", "kill_grace", "labels", "on_ask", "pty")
+    __slots__ = ("session_id", "request_id", "program", "shell_line", "args", "env", "cwd", "output_byte_limit", "profile", "network", "output_mode", "stdin_mode", "overflow", "time_limit", "idle_limit", "kill_grace", "labels", "on_ask", "pty", "session_name")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -140,6 +140,7 @@ class CreateTerminalRequest(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     ON_ASK_FIELD_NUMBER: _ClassVar[int]
     PTY_FIELD_NUMBER: _ClassVar[int]
+    SESSION_NAME_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     request_id: str
     program: str
@@ -159,7 +160,8 @@ class CreateTerminalRequest(_message.Message):
     labels: _containers.ScalarMap[str, str]
     on_ask: OnAsk
     pty: Pty
-    def __init__(self, session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[_sessions_pb2.EnvVar, _Mapping]]] = ..., cwd: _Optional[str] = ..., output_byte_limit: _Optional[int] = ..., profile: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., output_mode: _Optional[_Union[OutputMode, str]] = ..., stdin_mode: _Optional[_Union[StdinMode, str]] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., kill_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., on_ask: _Optional[_Union[OnAsk, str]] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ...) -> None: ...
+    session_name: str
+    def __init__(self, session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[_sessions_pb2.EnvVar, _Mapping]]] = ..., cwd: _Optional[str] = ..., output_byte_limit: _Optional[int] = ..., profile: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., output_mode: _Optional[_Union[OutputMode, str]] = ..., stdin_mode: _Optional[_Union[StdinMode, str]] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., kill_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., on_ask: _Optional[_Union[OnAsk, str]] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ..., session_name: _Optional[str] = ...) -> None: ...
 
 class CreateTerminalResponse(_message.Message):
     __slots__ = ("terminal",)
@@ -543,3 +545,39 @@ class ResumeRunResponse(_message.Message):
     chunk: OutputChunk
     finished: Terminal
     def __init__(self, resumed: _Optional[_Union[Terminal, _Mapping]] = ..., chunk: _Optional[_Union[OutputChunk, _Mapping]] = ..., finished: _Optional[_Union[Terminal, _Mapping]] = ...) -> None: ...
+
+class ForwardRequest(_message.Message):
+    __slots__ = ("start", "data", "end_of_input")
+    START_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    END_OF_INPUT_FIELD_NUMBER: _ClassVar[int]
+    start: ForwardStart
+    data: bytes
+    end_of_input: ForwardEndOfInput
+    def __init__(self, start: _Optional[_Union[ForwardStart, _Mapping]] = ..., data: _Optional[bytes] = ..., end_of_input: _Optional[_Union[ForwardEndOfInput, _Mapping]] = ...) -> None: ...
+
+class ForwardStart(_message.Message):
+    __slots__ = ("terminal_id", "session_id", "port")
+    TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    terminal_id: str
+    session_id: str
+    port: int
+    def __init__(self, terminal_id: _Optional[str] = ..., session_id: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class ForwardEndOfInput(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ForwardResponse(_message.Message):
+    __slots__ = ("connected", "data")
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    connected: ForwardConnected
+    data: bytes
+    def __init__(self, connected: _Optional[_Union[ForwardConnected, _Mapping]] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class ForwardConnected(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
