@@ -66,6 +66,8 @@ impl Place {
             principal_uid: owner.uid,
             groups: Arc::default(),
             caller_home: Default::default(),
+            caches: Vec::new(),
+            session_files: Default::default(),
             governing: Arc::default(),
             // So that no launcher is started ahead, which would be a child too.
             assignment: Default::default(),

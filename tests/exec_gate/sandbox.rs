@@ -82,6 +82,8 @@ impl Sandbox {
             owner,
             groups: Arc::default(),
             caller_home: Default::default(),
+            caches: Vec::new(),
+            session_files: Default::default(),
             governing: Arc::default(),
             assignment: Default::default(),
             die_with_gateway: true,

@@ -86,6 +86,8 @@ impl Place {
             principal_uid: owner.uid,
             groups: Arc::default(),
             caller_home: Default::default(),
+            caches: Vec::new(),
+            session_files: Default::default(),
             governing: Arc::default(),
             assignment: Default::default(),
             die_with_gateway: false,
