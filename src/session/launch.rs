@@ -127,9 +127,12 @@ impl Session {
             let writable: Vec<_> = self.writable_roots().map(|root| root.as_path().to_owned()).collect();
             let (rights, governing) = (self.rights.clone(), context.governing.clone());
             let find = move || caches::find(&rights, &writable, &governing);
-            context.pool.run(self.principal.uid, FILESYSTEM_TIMEOUT, find).await
+            let found: Vec<_> = context.pool.run(self.principal.uid, FILESYSTEM_TIMEOUT, find).await?;
+            // Each is held itself, and as the session's sandboxes share it.
+            let count = 2 * found.len() as u64;
+            Ok((found, context.descriptors.reserve_unchecked(self.principal, count)))
         };
-        let found = self.caches.get_or_try_init(look).await?;
+        let (found, _) = self.caches.get_or_try_init(look).await?;
         Ok(found.iter().filter_map(|one| one.shared_by(profile)).collect())
     }
 

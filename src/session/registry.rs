@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Descriptors that a session holds in addition to one for each root: its sandbox's control connection, processes, groups and
-/// files, and its owner's process.
+/// files, what its sandboxes share, and its owner's process.
 const SESSION_DESCRIPTORS: u64 = 19;
 
 /// What opening did.

@@ -79,8 +79,8 @@ pub struct Session {
     pub(super) request_id: Option<String>,
     /// The toolchains of its caller's home, once they were looked for.
     pub(super) toolchains: OnceLock<Toolchains>,
-    /// The caches of its caller's home, once they were looked for.
-    pub(super) caches: tokio::sync::OnceCell<Vec<FoundCache>>,
+    /// The caches of its caller's home, once they were looked for, and what they take of the gateway's descriptors.
+    pub(super) caches: tokio::sync::OnceCell<(Vec<FoundCache>, HeldDescriptors)>,
     /// By which its principal finds it again.
     pub name: Option<String>,
     /// The policy under which it was opened.
