@@ -71,7 +71,7 @@ fn a_session_with_a_name_is_not_used_for_another_workspace_or_profile() {
         ("roots", vec!["--root", other]),
         ("read_only_roots", vec!["--ro", other]),
         ("profile", vec!["--profile", "offline"]),
-        ("network", vec!["--network", "host"]),
+        ("network", vec!["--network", "proxy"]),
     ] {
         let refused = run(&place, &gateway, &[&["--session", "dev"], &options[..]].concat(), "echo ran");
         assert_eq!((code(&refused), stdout(&refused).as_str()), (125, ""), "{}", shown(&refused));
@@ -79,9 +79,9 @@ fn a_session_with_a_name_is_not_used_for_another_workspace_or_profile() {
     }
     let same = run(&place, &gateway, &["--session", "dev", "--network", "none"], "echo ran");
     assert_eq!(stdout(&same), "ran\n", "the profile's default: {}", shown(&same));
-    let hosts = ["--session", "hosts", "--network", "host"];
-    assert_eq!(code(&run(&place, &gateway, &hosts, "true")), 0);
-    let without = run(&place, &gateway, &["--session", "hosts"], "echo ran");
+    let by_name = ["--session", "by-name", "--network", "proxy"];
+    assert_eq!(code(&run(&place, &gateway, &by_name, "true")), 0);
+    let without = run(&place, &gateway, &["--session", "by-name"], "echo ran");
     assert_eq!((code(&without), stdout(&without).as_str()), (125, ""), "{}", shown(&without));
     assert!(stderr(&without).contains("network"), "{}", shown(&without));
     let odd = run(&place, &gateway, &["--session", "a/b"], "true");
