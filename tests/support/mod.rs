@@ -21,7 +21,7 @@ mod wait;
 
 pub use attack::{Attack, run_outside};
 pub use caller::Caller;
-pub use gateway::{FIRST_SUBORDINATE, Gateway, Options};
+pub use gateway::{FIRST_SUBORDINATE, Gateway, Options, offer_hosts_network};
 pub use group::TestGroup;
 pub use host::{Footprint, Process};
 pub use mounted::Mounted;
