@@ -218,13 +218,13 @@ async fn carry(mut terminals: Terminals, start: ForwardStart, stream: Box<dyn St
         while let Ok(count @ 1..) = read.read(&mut buffer).await {
             let data = buffer.get(..count).unwrap_or_default().to_vec();
             if sender.send(message(Message::Data(data.into()))).await.is_err() {
-                return;
+                break;
             }
         }
         // The gateway may have ended the call.
         let _ = sender.send(message(Message::EndOfInput(ForwardEndOfInput {}))).await;
         // The call goes on until its answers end.
-        sender.closed().await;
+        std::future::pending::<()>().await;
     };
     let receiving = async move {
         while let Some(response) = responses.message().await? {
