@@ -19,8 +19,8 @@ use super::{
 use crate::{
     network::destination::{Destination, Host},
     proto::net::{
-        AboutAddresses, AboutHost, AboutName, Address, Attempt, Denied, Dial, Disagreement, Protocol,
-        question::About, verdict::Verdict,
+        AboutAddresses, AboutHost, AboutName, Address, Attempt, BadRequest, Denied, Dial, Disagreement,
+        Protocol, question::About, verdict::Verdict,
     },
     wire::net::MAX_HOST_BYTES,
 };
@@ -105,6 +105,12 @@ impl Connector {
             Ok(Verdict::Resolve(_) | Verdict::Dial(_) | Verdict::Ports(_)) => unavailable(),
             Err(refusal) => refusal,
         }
+    }
+
+    /// Reports a request that names no host, or two. Resolves when the journal has it.
+    pub(super) async fn refuse_request(&self, attempt: &Attempt, problem: String) {
+        // It is refused whatever the gateway says.
+        let _ = self.ask(attempt, About::BadRequest(BadRequest { problem })).await;
     }
 
     async fn ask(&self, attempt: &Attempt, about: About) -> Result<Verdict, Refusal> {

@@ -130,6 +130,15 @@ fn parse_authority(text: &str) -> Option<Destination> {
     }
 }
 
+/// The host that a request names, in its target or else in its first Host line, as far as it can be read. For the record.
+fn named_host(request: &Request<Incoming>) -> (Vec<u8>, u16) {
+    let in_target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let text = in_target.or_else(|| request.headers().get(HOST).map(HeaderValue::as_bytes));
+    let text = text.unwrap_or_default();
+    let read = std::str::from_utf8(text).ok().and_then(parse_authority);
+    read.map_or_else(|| (text.to_vec(), 0), |read| (read.host.to_string().into_bytes(), read.port))
+}
+
 fn check_headers(request: &Request<Incoming>, target: &Destination) -> Result<(), TargetError> {
     let headers = request.headers();
     if headers.contains_key("transfer-encoding") && headers.contains_key("content-length") {
@@ -156,7 +165,12 @@ pub(super) async fn forward(
 ) -> Response<Body> {
     let destination = match target {
         Ok(destination) => destination,
-        Err(error) => return told(StatusCode::BAD_REQUEST, "network.request", &error.to_string()),
+        Err(error) => {
+            let (host, port) = named_host(&request);
+            let asked = attempt(&host, port, protocol, terminal_id);
+            connector.refuse_request(&asked, error.to_string()).await;
+            return told(StatusCode::BAD_REQUEST, "network.request", &error.to_string());
+        }
     };
     let host = destination.host.to_string();
     let wanted = attempt(host.as_bytes(), destination.port, protocol, terminal_id);

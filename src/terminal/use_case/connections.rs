@@ -22,8 +22,8 @@ use crate::{
     printable,
     proto::{
         net::{
-            Attempt, Denied, Dial, Disagreement, Ended, Ports, Protocol, Question, Resolve, question::About,
-            verdict::Verdict,
+            Attempt, BadRequest, Denied, Dial, Disagreement, Ended, Ports, Protocol, Question, Resolve,
+            question::About, verdict::Verdict,
         },
         v1::ConnectDenial,
     },
@@ -39,6 +39,7 @@ use crate::{
 
 /// The names of refusals that no rule of a file makes.
 const AGREEMENT_RULE: &str = "network.agreement";
+const REQUEST_RULE: &str = "network.request";
 const JOURNAL_RULE: &str = "network.journal";
 /// The most of a text that a program or its proxy wrote.
 const TEXT_MAX_BYTES: usize = 320;
@@ -104,6 +105,9 @@ struct Wanted<'a> {
 impl Connections {
     async fn decide(&self, wanted: Wanted<'_>, about: Option<About>) -> Verdict {
         let parsed = Host::parse(&wanted.attempt.host);
+        if let Some(About::BadRequest(BadRequest { problem })) = about {
+            return self.deny(wanted, REQUEST_RULE, &bounded(&problem), None).await;
+        }
         if let Some(About::Name(_)) = about {
             return match parsed {
                 Ok(Host::Name(name)) => self.ports(wanted, &name).await,
@@ -125,8 +129,8 @@ impl Connections {
             destination: &destination,
         };
         match about {
-            // Answered above.
-            None | Some(About::Host(_) | About::Name(_)) => {
+            // Names and bad requests are answered above.
+            None | Some(About::Host(_) | About::Name(_) | About::BadRequest(_)) => {
                 let decided = policy.connect_name(&request);
                 match decided.decision {
                     Decision::Allow => Verdict::Resolve(Resolve {}),
