@@ -1,6 +1,10 @@
 //! Ways past the rules. Each is tried by a program in the sandbox, and none reaches a server that the rules do not let it reach.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    io::{BufRead as _, BufReader},
+    process::{Command, Stdio},
+};
 
 use provost::proto::v1::Network;
 
@@ -10,7 +14,7 @@ use crate::{
 };
 
 /// What works, and must go on working.
-const SERVED: [&str; 9] = [
+const SERVED: [&str; 10] = [
     "connect",
     "connect below",
     "connect upper case and dot",
@@ -20,6 +24,7 @@ const SERVED: [&str; 9] = [
     "tls",
     "any protocol",
     "keep-alive",
+    "direct by a name",
 ];
 
 /// Attacks whose answer names a rule.
@@ -56,6 +61,74 @@ const BY_RULE: [(&str, &str); 31] = [
     ("name of NAT64", "network.address"),
     ("name of the metadata address", "network.address"),
 ];
+
+/// Attacks that no server can be reached by here, also where nothing forbids them, and why.
+const WITHOUT_CONTROL: [(&str, &str); 8] = [
+    ("https to the HTTP proxy", "a server of TLS takes no plain request"),
+    ("no HTTP and no TLS", "the server speaks neither"),
+    ("direct to the host's loopback", "nothing listens there"),
+    ("direct by another name", "the host does not know the name"),
+    ("DNS", "this host may have no way there: \"UDP\" is the same"),
+    ("ICMP", "this host may have no way there"),
+    ("a listener in the proxy's place", "another test's gateway may have one"),
+    ("a listener in the SOCKS proxy's place", "another test's gateway may have one"),
+];
+
+/// What else than being served shows that an attack works: the beginning of the server's own answer.
+const ANSWERED: [(&str, &str); 6] = [
+    ("ECH", "\u{15}\u{3}"),
+    ("two SNI", "\u{15}\u{3}"),
+    ("SNI with NUL", "\u{15}\u{3}"),
+    ("SNI by socks", "\u{15}\u{3}"),
+    ("both framings", "2 served"),
+    ("UDP", "SERVED udp"),
+];
+
+/// Each attack, by a proxy without rules, or by none with the host's network.
+#[test]
+fn every_attack_works_where_nothing_forbids_it() {
+    let fixture = Fixture::start();
+    let at = |name: &str| fixture.directory.path().join(name);
+    std::fs::write(at("open_proxy.py"), include_str!("open_proxy.py")).expect("a file");
+    std::fs::write(at("client.py"), include_str!("client.py")).expect("a file");
+    let mut open = Command::new("python3")
+        .arg(at("open_proxy.py"))
+        .arg(&fixture.address)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 can be started");
+    let mut ports = String::new();
+    BufReader::new(open.stdout.take().expect("a pipe")).read_line(&mut ports).expect("it says its ports");
+    let (http, socks) = ports.trim().split_once(' ').expect("two ports");
+    let client = Command::new("python3")
+        .arg(at("client.py"))
+        .arg(&fixture.address)
+        .env("INSTEAD_OF_HTTP", http)
+        .env("INSTEAD_OF_SOCKS", socks)
+        .output();
+    let _ = open.kill();
+    let _ = open.wait();
+    let client = client.expect("python3 can be started");
+    let text = String::from_utf8_lossy(&client.stdout).into_owned();
+    let pair = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("{text} {client:?}"));
+    let outcomes: BTreeMap<String, String> = text.lines().map(pair).collect();
+    let without = |name: &str| WITHOUT_CONTROL.iter().any(|(one, _)| *one == name);
+    let attacks: Vec<_> =
+        outcomes.iter().filter(|(name, _)| !without(name) && !SERVED.contains(&name.as_str())).collect();
+    let wrong: Vec<_> = attacks
+        .iter()
+        .filter(|(name, outcome)| match ANSWERED.iter().find(|(one, _)| one == name) {
+            Some((_, answer)) => !outcome.starts_with(answer),
+            None => *outcome != "served",
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(attacks.len() >= 75, "{} attacks", attacks.len());
+    for name in WITHOUT_CONTROL.iter().chain(&ANSWERED).map(|(name, _)| *name) {
+        assert!(outcomes.contains_key(name), "{name}");
+    }
+    fixture.gateway.stop();
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_the_hosts_network_a_program_reaches_what_it_wants() {
@@ -115,10 +188,10 @@ async fn every_attack_fails(fixture: &Fixture, session: Session) {
     for (name, outcome) in exact {
         assert_eq!(outcomes[name], outcome, "{name}");
     }
-    // A refusal of an agreement is in the journal.
+    // A refusal of an agreement is in the journal, and so is one of a request.
     let records = fixture.records("connection");
-    let agreement = |record: &&serde_json::Value| record["rule"] == "network.agreement";
-    assert!(records.iter().filter(agreement).count() >= 4, "{records:#?}");
+    let count = |rule: &str| records.iter().filter(|record| record["rule"] == rule).count();
+    assert!(count("network.agreement") >= 4 && count("network.request") >= 6, "{records:#?}");
     session.close().await;
     fixture.gateway.stop();
 }

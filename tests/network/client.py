@@ -5,8 +5,12 @@ address = sys.argv[1]
 TIMEOUT = 20
 
 
+# Where a proxy is that stands for that of the sandbox.
+INSTEAD = {3128: os.environ.get("INSTEAD_OF_HTTP"), 1080: os.environ.get("INSTEAD_OF_SOCKS")}
+
+
 def proxy(port=3128):
-    connection = socket.create_connection(("127.0.0.1", port), TIMEOUT)
+    connection = socket.create_connection(("127.0.0.1", int(INSTEAD[port] or port)), TIMEOUT)
     connection.settimeout(TIMEOUT)
     return connection
 
@@ -173,6 +177,7 @@ CASES = {
     "tls": lambda: tls("registry.test", "registry.test"),
     "any protocol": lambda: connect("plain.test:18080", GET),
     "keep-alive": lambda: keep_alive("registry.test:18080", "registry.test:18080"),
+    "direct by a name": lambda: direct(socket.AF_INET, "registry.test", 18080),
     "address": lambda: connect(f"{address}:18081", GET),
     # Names.
     "another name": lambda: connect("other.test:18080"),
@@ -267,7 +272,7 @@ CASES = {
     "direct": lambda: direct(socket.AF_INET, address, 18080),
     "direct to the host's loopback": lambda: direct(socket.AF_INET, "127.0.0.1", 18080),
     "direct by IPv6": lambda: direct(socket.AF_INET6, f"::ffff:{address}", 18080),
-    "direct by a name": lambda: direct(socket.AF_INET, "registry.test", 18080),
+    "direct by another name": lambda: direct(socket.AF_INET, "other.test", 18080),
     "UDP": lambda: direct(socket.AF_INET, address, 18080, socket.SOCK_DGRAM),
     "DNS": lambda: direct(socket.AF_INET, "1.1.1.1", 53, socket.SOCK_DGRAM),
     "ICMP": lambda: direct(socket.AF_INET, "1.1.1.1", 0, socket.SOCK_DGRAM, socket.IPPROTO_ICMP),

@@ -5,6 +5,7 @@ mod support;
 
 mod allowed;
 mod bypass;
+mod clients;
 mod fixture;
 mod forward;
 mod life;

@@ -208,7 +208,7 @@ async fn nothing_of_a_refused_name_leaves_the_host() {
     let server = UdpSocket::bind((fixture.address.as_str(), 0)).expect("a port is free");
     let at = server.local_addr().expect("it has an address");
     fs::write(fixture.directory.path().join("resolv.conf"), format!("nameserver {at}\n")).expect("a file");
-    let (sender, questions) = mpsc::channel();
+    let (sender, questions) = mpsc::sync_channel(1_024);
     thread::spawn(move || {
         let mut bytes = [0; 1_000];
         while let Ok((count, asking)) = server.recv_from(&mut bytes) {
