@@ -10,7 +10,7 @@ use nix::{
         stat::Mode,
         termios::{InputFlags, LocalFlags, SetArg, SpecialCharacterIndices, tcgetattr, tcsetattr},
     },
-    unistd::{Gid, Uid, setfsgid, setfsuid},
+    unistd::{Gid, Uid, setfsgid, setfsuid, tcgetpgrp},
 };
 
 /// The size of a terminal, in characters.
@@ -70,16 +70,43 @@ pub fn open_pair(size: WindowSize, owner: PtyOwner) -> Result<PtyPair, Errno> {
 
 fn open_master(owner: PtyOwner) -> Result<OwnedFd, Errno> {
     let flags = OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-    let open_as_set = || open("/dev/ptmx", flags, Mode::empty());
-    let PtyOwner::Other { uid, gid } = owner else { return open_as_set() };
     // The node belongs to the file system ids of the one who opens the master (setfsuid(2)).
+    with_ids_of(owner, || open("/dev/ptmx", flags, Mode::empty()))
+}
+
+/// Does something with these ids for access to files.
+///
+/// # Errors
+/// `EPERM` if the ids could not be taken or given back; else what it answers.
+pub fn with_ids_of<T>(owner: PtyOwner, act: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    let PtyOwner::Other { uid, gid } = owner else { return act() };
     let (own_gid, own_uid) = (setfsgid(Gid::from_raw(gid)), setfsuid(Uid::from_raw(uid)));
-    let opened = open_as_set();
+    let result = act();
     // setfsuid(2) does not report failure, but returns what was in force before.
     let was_set = (setfsuid(own_uid), setfsgid(own_gid)) == (Uid::from_raw(uid), Gid::from_raw(gid));
     // A change of ids gives the process the dumpable flag of `fs.suid_dumpable`, which may be 1.
     nix::sys::prctl::set_dumpable(false)?;
-    if was_set { opened } else { Err(Errno::EPERM) }
+    if was_set { result } else { Err(Errno::EPERM) }
+}
+
+/// The foreground process group, from the master; 0 if there is none.
+///
+/// # Errors
+/// The errno of tcgetpgrp(3).
+pub fn foreground_group(master: BorrowedFd<'_>) -> Result<i32, Errno> {
+    tcgetpgrp(master).map(nix::unistd::Pid::as_raw)
+}
+
+/// TIOCSIG of ioctl_tty(2), which libc does not have for all of our targets: `_IOW('T', 0x36, int)`.
+const TIOCSIG: libc::Ioctl = 0x4004_5436;
+
+/// Sends a signal to the foreground process group, from the master.
+///
+/// # Errors
+/// The errno of ioctl_tty(2): `EINVAL` for another signal than SIGINT, SIGQUIT and SIGTSTP.
+pub fn signal_foreground(master: BorrowedFd<'_>, signal: i32) -> Result<(), Errno> {
+    // SAFETY: the argument is a number, and nothing is read or written by way of it.
+    Errno::result(unsafe { libc::ioctl(master.as_raw_fd(), TIOCSIG, signal) }).map(drop)
 }
 
 /// Sets the size of a terminal. If it differs, the foreground process group gets SIGWINCH.

@@ -3,7 +3,7 @@
 //! Each is one request and its response. A request to a sandbox that has ended fails; no new sandbox is started for
 //! it.
 
-use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 
@@ -12,8 +12,9 @@ use crate::{
     policy::{ApprovedCommand, Permit, PtySize},
     proto::gate::{self, AddTerminal},
     proto::supervisor::{
-        NotifyScreen, Release, Resize, Resume, SendSignal, Started, StdinWritten, Stop, StopCause,
-        WriteStdin, from_supervisor::Message, spawned, to_supervisor::Request,
+        Foreground, GetForeground, NotifyScreen, Release, Resize, Resume, SendSignal, SignalForeground,
+        Started, StdinWritten, Stop, StopCause, WriteStdin, from_supervisor::Message, spawned,
+        to_supervisor::Request,
     },
     sandbox::{
         control::{
@@ -225,6 +226,51 @@ impl Sandbox {
     pub async fn resize(&self, terminal_id: String, size: PtySize) -> Result<(), RequestError> {
         let size = Some(spawn_request::pty_size(size));
         self.request_done(Request::Resize(Resize { terminal_id, size })).await
+    }
+
+    /// Whether it can be asked what runs in the foreground of a pseudo-terminal.
+    pub fn reports_foreground(&self) -> bool {
+        self.effective_confinement().is_some_and(|confinement| confinement.reports_foreground)
+    }
+
+    /// What runs in the foreground of a pseudo-terminal.
+    pub async fn foreground(&self, terminal_id: String) -> Result<Foreground, RequestError> {
+        let answer = self.control().request(Request::GetForeground(GetForeground { terminal_id }));
+        let Ok(answer) = timeout(ANSWER_TIMEOUT, answer).await else {
+            return Err(ControlError::TimedOut.into());
+        };
+        match answer?.message {
+            Message::Foreground(foreground) if foreground.errno == 0 => Ok(foreground),
+            Message::Foreground(foreground) => Err(RequestError::Errno(foreground.errno)),
+            _ => Err(ControlError::UnexpectedMessage.into()),
+        }
+    }
+
+    /// Sends a signal to the foreground process group of a pseudo-terminal.
+    pub async fn signal_foreground(&self, terminal_id: String, signal: i32) -> Result<(), RequestError> {
+        self.request_done(Request::SignalForeground(SignalForeground { terminal_id, signal })).await
+    }
+
+    /// Lets the gate know what a person has approved of a line that is about to run in a terminal, in place of what was approved
+    /// before.
+    pub async fn approve_in_terminal(
+        &self,
+        terminal_id: String,
+        permit: &Permit,
+        principal: String,
+        labels: BTreeMap<String, String>,
+    ) -> Result<(), GateError> {
+        let SandboxGate::Linked(gate) = self.gate() else { return Err(GateError::Lost) };
+        gate.add_terminal(AddTerminal {
+            terminal_id,
+            principal,
+            labels: labels.into_iter().collect(),
+            profile: permit.spec().profile_name().to_string(),
+            // That of the terminal stays in force.
+            starts_any_rule: String::new(),
+            approved: permit.spec().approved().iter().map(approved).collect(),
+        })
+        .await
     }
 
     /// Tells the supervisor that the reader of a full ring has advanced. The response is not awaited.

@@ -10,6 +10,7 @@
 mod command;
 mod connection;
 mod connections;
+mod foreground;
 mod gate;
 mod gate_link;
 mod lifecycle;

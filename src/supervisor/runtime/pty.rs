@@ -24,12 +24,16 @@ use crate::{
 
 impl Runtime {
     pub(super) fn open_pty(&self, size: WindowSize) -> Result<TerminalPty, Errno> {
-        let owner = match self.identity {
+        let PtyPair { master, slave } = pty::open_pair(size, self.pty_owner())?;
+        Ok(TerminalPty { master: Some(master), slave: Some(slave), size })
+    }
+
+    /// Whose the pseudo-terminals and the commands are.
+    pub(super) fn pty_owner(&self) -> PtyOwner {
+        match self.identity {
             CommandIdentity::Keep => PtyOwner::Own,
             CommandIdentity::Change { uid, gid } => PtyOwner::Other { uid, gid },
-        };
-        let PtyPair { master, slave } = pty::open_pair(size, owner)?;
-        Ok(TerminalPty { master: Some(master), slave: Some(slave), size })
+        }
     }
 
     /// The ends of a pseudo-terminal for output and input, each with a copy of the master.

@@ -22,8 +22,8 @@ use super::{
 use crate::{
     failpoint::spoken_versions,
     proto::supervisor::{
-        GateLost, HeldTerminal, Hello, HelloResponse, ListTerminals, MakeSockets, ProxyListeners, Release,
-        SendSignal, SessionFiles, Sockets, Stop, StopCause, TerminalList, ToSupervisor,
+        Foreground, GateLost, HeldTerminal, Hello, HelloResponse, ListTerminals, MakeSockets, ProxyListeners,
+        Release, SendSignal, SessionFiles, Sockets, Stop, StopCause, TerminalList, ToSupervisor,
         from_supervisor::Message, to_supervisor::Request,
     },
     sys::pidfd::Pidfd,
@@ -77,6 +77,16 @@ impl Runtime {
             }
             Request::Resize(resize) => {
                 let result = self.resize(&resize);
+                self.answer_done(key, sequence, result);
+            }
+            Request::GetForeground(get) => {
+                let foreground = self.foreground(&get.terminal_id);
+                let foreground = foreground
+                    .unwrap_or_else(|errno| Foreground { errno: errno as i32, ..Foreground::default() });
+                self.answer(key, sequence, Message::Foreground(foreground), Vec::new());
+            }
+            Request::SignalForeground(signal) => {
+                let result = self.signal_foreground(&signal);
                 self.answer_done(key, sequence, result);
             }
             Request::Release(release) => {

@@ -63,8 +63,14 @@ pub fn read_back(
         }
     }
     let has_ptys = Path::new("/dev/ptmx").exists();
-    let namespaces = read_namespaces()?;
-    Ok(EffectiveConfinement { namespaces, landlock_abi, cgroup, has_ptys, makes_sockets: plan.own_network })
+    Ok(EffectiveConfinement {
+        namespaces: read_namespaces()?,
+        landlock_abi,
+        cgroup,
+        has_ptys,
+        makes_sockets: plan.own_network,
+        reports_foreground: true,
+    })
 }
 
 fn read_namespaces() -> Result<HashMap<String, u64>, StageError> {

@@ -1,0 +1,137 @@
+//! What runs in the foreground of a pseudo-terminal, whether it waits for input, and signals to it.
+//!
+//! Asks the kernel, never the output. What the kernel does not say counts as no.
+
+use std::{
+    fs,
+    os::{fd::AsFd, unix::fs::MetadataExt},
+};
+
+use nix::{errno::Errno, sys::stat::fstat};
+
+use super::{
+    state::Runtime,
+    terminal::{SupervisedTerminal, TerminalPhase},
+};
+use crate::{
+    proto::supervisor::{Foreground, SignalForeground},
+    sys::pty,
+};
+
+/// Processes of a terminal that are looked at.
+const MAX_PROCESSES: usize = 256;
+/// The device of /dev/tty, by which a process names its controlling terminal (tty(4)).
+const DEV_TTY: u64 = nix::sys::stat::makedev(5, 0);
+
+impl Runtime {
+    pub(super) fn foreground(&self, id: &str) -> Result<Foreground, Errno> {
+        let terminal = self.terminals.get(self.key_of(id)?).ok_or(Errno::ENOENT)?;
+        let pty = terminal.pty.as_ref().ok_or(Errno::ENOTTY)?;
+        if !matches!(terminal.phase, TerminalPhase::Running) {
+            return Err(Errno::ESRCH);
+        }
+        let (Some(master), Some(slave)) = (&pty.master, &pty.slave) else { return Err(Errno::ESRCH) };
+        let group = pty::foreground_group(master.as_fd())?;
+        let device = fstat(slave)?.st_rdev;
+        let is_leader = group == terminal.pid;
+        let processes = self.foreground_candidates(terminal);
+        // This /proc shows a process to its own user only (`hidepid`, proc(5)).
+        let (is_reading, leader_name) = pty::with_ids_of(self.pty_owner(), || {
+            let is_in_group = |pid: i32| Stat::read(pid).is_some_and(|stat| stat.group == group);
+            let is_reading = processes.iter().any(|pid| is_in_group(*pid) && reads_terminal(*pid, device));
+            Ok((is_reading, Stat::read(terminal.pid).map(|stat| stat.name).unwrap_or_default()))
+        })?;
+        Ok(Foreground { errno: 0, is_leader, is_reading, leader_name })
+    }
+
+    pub(super) fn signal_foreground(&self, request: &SignalForeground) -> Result<(), Errno> {
+        let terminal = self.terminals.get(self.key_of(&request.terminal_id)?).ok_or(Errno::ENOENT)?;
+        let pty = terminal.pty.as_ref().ok_or(Errno::ENOTTY)?;
+        let master = pty.master.as_ref().ok_or(Errno::ESRCH)?;
+        pty::signal_foreground(master.as_fd(), request.signal)
+    }
+
+    /// The leader first.
+    fn foreground_candidates(&self, terminal: &SupervisedTerminal) -> Vec<i32> {
+        let mut processes = vec![terminal.pid];
+        match &terminal.leaf {
+            Some(leaf) => processes.extend(self.leaves.processes(leaf, MAX_PROCESSES).unwrap_or_default()),
+            // Its sandbox is its own.
+            None => {
+                let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+                let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+                processes.extend(pids.take(MAX_PROCESSES));
+            }
+        }
+        processes
+    }
+}
+
+/// A part of proc_pid_stat(5).
+struct Stat {
+    name: String,
+    group: i32,
+}
+
+impl Stat {
+    fn read(pid: i32) -> Option<Self> {
+        let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
+        Self::parse(&String::from_utf8_lossy(&bytes))
+    }
+
+    /// `PID (NAME) STATE PPID PGRP ...`; the name may hold anything.
+    fn parse(text: &str) -> Option<Self> {
+        let (begin, end) = (text.find('(')?, text.rfind(')')?);
+        let group = text.get(end + 1..)?.split_whitespace().nth(2)?.parse().ok()?;
+        Some(Self { name: text.get(begin + 1..end)?.to_owned(), group })
+    }
+}
+
+/// Whether a process's first thread waits in a read of this terminal, or in a select(2) on nothing but its standard input
+/// (proc_pid_syscall(5)).
+fn reads_terminal(pid: i32, device: u64) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    let Some(descriptor) = read_descriptor(&text) else { return false };
+    let held = fs::metadata(format!("/proc/{pid}/fd/{descriptor}")).map(|held| held.rdev());
+    held.is_ok_and(|held| held == device || held == DEV_TTY)
+}
+
+/// The descriptor that a system call waits for, if it waits to read one.
+fn read_descriptor(text: &str) -> Option<u64> {
+    let mut words = text.split_whitespace();
+    let number: libc::c_long = words.next()?.parse().ok()?;
+    let first = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+    match number {
+        libc::SYS_read | libc::SYS_readv => Some(first),
+        // Its first argument is one more than the highest descriptor.
+        libc::SYS_pselect6 if first == 1 => Some(0),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_select if first == 1 => Some(0),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_spaces_and_brackets_hides_no_field() {
+        let stat = Stat::parse("7 (a) b (c) S 1 42 7 34816 42 4194304").unwrap();
+        assert_eq!((stat.name.as_str(), stat.group), ("a) b (c", 42));
+        assert!(Stat::parse("7 (a").is_none());
+        assert!(Stat::parse("7 (a) S 1").is_none());
+    }
+
+    #[test]
+    fn a_process_that_reads_is_known_by_its_system_call() {
+        let call =
+            |number: libc::c_long, first: &str| format!("{number} {first} 0x1 0x2 0x0 0x0 0x0 0x7f 0x7f");
+        assert_eq!(read_descriptor(&call(libc::SYS_read, "0x3")), Some(3));
+        assert_eq!(read_descriptor(&call(libc::SYS_pselect6, "0x1")), Some(0));
+        assert_eq!(read_descriptor(&call(libc::SYS_pselect6, "0x4")), None);
+        assert_eq!(read_descriptor(&call(libc::SYS_write, "0x0")), None);
+        assert_eq!(read_descriptor("running"), None);
+        assert_eq!(read_descriptor("-1 0x7ffd 0x7f"), None);
+    }
+}
