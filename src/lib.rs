@@ -13,6 +13,7 @@ pub mod gate;
 pub mod gateway;
 pub mod grpc;
 pub mod journal;
+pub mod kept_shell;
 pub mod masking;
 pub mod mcp;
 pub mod net;

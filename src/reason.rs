@@ -187,6 +187,20 @@ reasons! {
     ScreenUnavailable = "SCREEN_UNAVAILABLE", Unavailable;
     /// The program in the terminal has not asked for this input.
     InputNotWanted = "INPUT_NOT_WANTED", FailedPrecondition;
+    /// The terminal is no kept shell.
+    NotAKeptShell = "NOT_A_KEPT_SHELL", FailedPrecondition;
+    /// The shell's sandbox has no exec gate in force.
+    NoExecGate = "NO_EXEC_GATE", FailedPrecondition;
+    /// Another line runs in the kept shell, or something else does.
+    ShellBusy = "SHELL_BUSY", FailedPrecondition;
+    /// The terminal has secrets: no line is run in it.
+    ShellHasSecrets = "SHELL_HAS_SECRETS", FailedPrecondition;
+    /// The rules give the line a profile, a network or secrets that the shell does not have.
+    LineNeedsOtherTerminal = "LINE_NEEDS_OTHER_TERMINAL", FailedPrecondition;
+    /// A line runs in the kept shell: other input is refused until it is over.
+    LineRunning = "LINE_RUNNING", FailedPrecondition;
+    /// The line that the input is for does not run.
+    LineOver = "LINE_OVER", FailedPrecondition;
     /// The output cannot be read.
     OutputRing = "OUTPUT_RING", Internal;
     /// Output was overwritten before it was read.

@@ -16,6 +16,7 @@ use super::{
     mcp::McpArguments,
     policy::PolicyCommand,
     record::PlayArguments,
+    shell::ShellArguments,
     shell_wrapper::ShellWrapperArguments,
     terminal_arguments::{
         KillArguments, LogsArguments, PruneArguments, PsArguments, RmArguments, StopArguments, WaitArguments,
@@ -44,6 +45,7 @@ pub(super) enum CliCommand {
     Serve(ServeArguments),
     Run(RunArguments),
     Exec(ExecArguments),
+    Shell(ShellArguments),
     Attach(AttachArguments),
     Forward(ForwardArguments),
     Acp(AcpArguments),

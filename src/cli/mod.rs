@@ -69,6 +69,7 @@ mod run_input;
 mod run_output;
 mod run_request;
 mod serve;
+mod shell;
 mod shell_call;
 mod shell_wrapper;
 mod shown_modes;
@@ -176,6 +177,7 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
         CliCommand::Serve(arguments) => serve::serve(arguments).await,
         CliCommand::Run(arguments) => run::run(arguments).await,
         CliCommand::Exec(arguments) => exec::exec(arguments).await,
+        CliCommand::Shell(arguments) => shell::shell(arguments).await,
         CliCommand::Attach(arguments) => attach::attach(arguments).await,
         CliCommand::Forward(arguments) => forward::forward(arguments).await,
         CliCommand::Acp(arguments) => acp::run(arguments).await,

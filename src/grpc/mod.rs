@@ -9,6 +9,7 @@ mod audit;
 mod deadline;
 pub mod errors;
 mod forward;
+mod lines;
 mod pagination;
 mod policies;
 pub mod request;

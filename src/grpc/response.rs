@@ -3,8 +3,8 @@
 use crate::{
     policy::{StreamMode, profile::Network},
     proto::v1::{
-        EnvVar, Lifetime as LifetimeWord, Network as NetworkWord, OutputChunk, OutputGap, OutputPosition,
-        OutputStream, ProcessIdentity, Pty, Session as SessionWord, StreamOutputResponse,
+        EnvVar, KeptShell, Lifetime as LifetimeWord, Network as NetworkWord, OutputChunk, OutputGap,
+        OutputPosition, OutputStream, ProcessIdentity, Pty, Session as SessionWord, StreamOutputResponse,
         Terminal as TerminalWord, TerminalState, stream_output_response,
     },
     session::{Lifetime, Session},
@@ -81,6 +81,7 @@ pub fn terminal(terminal: &Terminal) -> TerminalWord {
             rows: size.rows().into(),
             term: String::new(),
         }),
+        kept_shell: summary.kept_shell.map(|_| KeptShell {}),
     }
 }
 

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::{
     attach, caller, deadline,
     errors::{self, ResourceKind},
-    forward, pagination, request, response, streams,
+    forward, lines, pagination, request, response, streams,
 };
 use crate::{
     output::text::{Edge, to_text},
@@ -17,13 +17,15 @@ use crate::{
         supervisor::StopCause,
         v1::{
             AttachRequest, AttachResponse, CreateTerminalRequest, CreateTerminalResponse, ForwardRequest,
-            ForwardResponse, GetOutputRequest, GetOutputResponse, GetTerminalRequest, GetTerminalResponse,
+            ForwardResponse, GetOutputRequest, GetOutputResponse, GetShellRequest, GetShellResponse,
+            GetTerminalRequest, GetTerminalResponse, InterruptLineRequest, InterruptLineResponse,
             KillTerminalRequest, KillTerminalResponse, ListTerminalsRequest, ListTerminalsResponse,
             ReleaseTerminalRequest, ReleaseTerminalResponse, ResizeTerminalRequest, ResizeTerminalResponse,
-            ResumeRunRequest, ResumeRunResponse, RunRequest, RunResponse, SignalTerminalRequest,
-            SignalTerminalResponse, StreamOutputRequest, StreamOutputResponse, WaitForExitRequest,
-            WaitForExitResponse, WatchTerminalsRequest, WatchTerminalsResponse, WriteInputRequest,
-            WriteInputResponse, terminals_server::Terminals as Service,
+            ResumeRunRequest, ResumeRunResponse, RunLineRequest, RunLineResponse, RunRequest, RunResponse,
+            SignalTerminalRequest, SignalTerminalResponse, StreamOutputRequest, StreamOutputResponse,
+            WaitForExitRequest, WaitForExitResponse, WatchTerminalsRequest, WatchTerminalsResponse,
+            WriteInputRequest, WriteInputResponse, WriteLineInputRequest, WriteLineInputResponse,
+            create_terminal_request::Command, terminals_server::Terminals as Service,
         },
     },
     session::{Peer, Session, Sessions},
@@ -49,6 +51,17 @@ impl TerminalsService {
         self.terminals
             .find(peer.principal, id, session)
             .ok_or_else(|| errors::not_found(ResourceKind::Terminal))
+    }
+
+    /// A kept shell without a name is the profile's.
+    fn name_shell(&self, session: &Session, request: &mut CreateTerminalRequest) {
+        if request.kept_shell.is_none() || request.command.is_some() {
+            return;
+        }
+        let name = if request.profile.is_empty() { &session.profile } else { &request.profile };
+        let policy = self.terminals.policy().current();
+        let shell = policy.profile(Some(name)).and_then(|(_, profile)| profile.shell.to_str());
+        request.command = shell.map(|shell| Command::Program(shell.to_owned()));
     }
 
     fn find_session(&self, peer: &Peer, id: &str) -> Result<Arc<Session>, Status> {
@@ -80,6 +93,7 @@ impl Service for TerminalsService {
     type ForwardStream = ResponseStream<ForwardResponse>;
     type RunStream = ResponseStream<RunResponse>;
     type ResumeRunStream = ResponseStream<ResumeRunResponse>;
+    type RunLineStream = ResponseStream<RunLineResponse>;
     type WatchTerminalsStream = ResponseStream<WatchTerminalsResponse>;
 
     async fn create_terminal(
@@ -88,8 +102,9 @@ impl Service for TerminalsService {
     ) -> Result<Response<CreateTerminalResponse>, Status> {
         let peer = caller(&request)?;
         let time_limit = deadline::timeout_of(request.metadata());
-        let request = request.into_inner();
+        let mut request = request.into_inner();
         let session = self.session_of(&peer, "", &request)?;
+        self.name_shell(&session, &mut request);
         request::arguments_fit("", &request).map_err(errors::arguments_too_long)?;
         let mut new = request::new_terminal("", session, request).map_err(errors::bad_field)?;
         new.time_limit = time_limit;
@@ -320,6 +335,57 @@ impl Service for TerminalsService {
             .map_err(|error| errors::terminal_request(&error))?;
         let waiter = self.terminals.waiters().register();
         Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, streams::resumed_run(run)))))
+    }
+
+    async fn run_line(
+        &self,
+        request: Request<RunLineRequest>,
+    ) -> Result<Response<Self::RunLineStream>, Status> {
+        let peer = caller(&request)?;
+        let time_limit = deadline::timeout_of(request.metadata());
+        let request = request.into_inner();
+        let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
+        let new = request::new_line(request, time_limit).map_err(errors::bad_field)?;
+        let line = self.terminals.run_line(&terminal, new).await.map_err(|error| errors::run_line(&error))?;
+        let waiter = self.terminals.waiters().register();
+        Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, lines::events(line)))))
+    }
+
+    async fn write_line_input(
+        &self,
+        request: Request<WriteLineInputRequest>,
+    ) -> Result<Response<WriteLineInputResponse>, Status> {
+        let peer = caller(&request)?;
+        let WriteLineInputRequest { terminal_id, session_id, line_id, data, eof } = request.into_inner();
+        let terminal = self.find(&peer, &terminal_id, &session_id)?;
+        let end = if eof { EndOfInput::AfterThis } else { EndOfInput::NotYet };
+        let written = self.terminals.write_line_input(&terminal, &line_id, data, end).await;
+        written.map_err(|error| errors::terminal_request(&error))?;
+        Ok(Response::new(WriteLineInputResponse {}))
+    }
+
+    async fn interrupt_line(
+        &self,
+        request: Request<InterruptLineRequest>,
+    ) -> Result<Response<InterruptLineResponse>, Status> {
+        let peer = caller(&request)?;
+        let InterruptLineRequest { terminal_id, session_id } = request.get_ref();
+        let terminal = self.find(&peer, terminal_id, session_id)?;
+        let interrupted = self.terminals.interrupt_line(&terminal).await;
+        interrupted.map_err(|error| errors::terminal_request(&error))?;
+        Ok(Response::new(InterruptLineResponse {}))
+    }
+
+    async fn get_shell(
+        &self,
+        request: Request<GetShellRequest>,
+    ) -> Result<Response<GetShellResponse>, Status> {
+        let peer = caller(&request)?;
+        let GetShellRequest { terminal_id, session_id } = request.get_ref();
+        let terminal = self.find(&peer, terminal_id, session_id)?;
+        let status = self.terminals.shell_status(&terminal).await;
+        let status = status.map_err(|error| errors::terminal_request(&error))?;
+        Ok(Response::new(lines::shell(status)))
     }
 
     async fn watch_terminals(

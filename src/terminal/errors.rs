@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    audit::recorder::Unrecorded, id::TerminalId, quotas::QuotaReached, secrets::command_secrets::SecretError,
+    audit::recorder::Unrecorded,
+    id::TerminalId,
+    quotas::{MAX_QUEUED_LINES, QuotaReached},
+    secrets::command_secrets::SecretError,
 };
 use crate::{
     approval::{Answer, ApprovalId, ApprovalLimitReached, ApprovalResolveError},
@@ -100,6 +103,15 @@ pub enum OperationError {
     /// Input at an offset beyond what was given so far.
     #[error("the input before this offset has not been given")]
     InputGap,
+    /// A line runs in the kept shell, and has its input.
+    #[error("a line runs in the kept shell, and other input is refused until it is over")]
+    LineRunning,
+    /// The line that the input is for does not run.
+    #[error("this line does not run in the shell")]
+    LineOver,
+    /// It is no kept shell.
+    #[error("the terminal is no kept shell")]
+    NotAKeptShell,
     /// The supervisor could not do it: errno(3).
     #[error("the supervisor answered errno {0}")]
     Errno(i32),
@@ -129,6 +141,37 @@ pub enum ForwardError {
         #[source]
         cause: std::io::Error,
     },
+}
+
+/// A line was not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunLineError {
+    /// The shell cannot be asked or typed into.
+    #[error(transparent)]
+    Operation(#[from] OperationError),
+    /// The gate of its sandbox is off or lost, so that nothing would judge what earlier lines have made of names.
+    #[error(
+        "the shell's sandbox has no exec gate in force, and earlier lines can change what a later one means"
+    )]
+    NoGate,
+    /// Another line has the shell, or something else runs in it.
+    #[error("the shell is busy")]
+    Busy,
+    /// Too many lines wait.
+    #[error("{MAX_QUEUED_LINES} lines wait for the shell, the most there may be")]
+    QueueFull,
+    /// Its output may hold secrets, among which marks cannot be found for certain.
+    #[error("the terminal has secrets, and no line is run in it")]
+    HasSecrets,
+    /// Its supervisor is of an earlier build, and cannot say what runs in the foreground.
+    #[error("the shell's sandbox was started by an earlier build")]
+    EarlierBuild,
+    /// The rules give the line what the shell does not have.
+    #[error("the rules run this line with another {0} than the shell has: run it in a terminal of its own")]
+    OtherTerminal(&'static str),
+    /// It may not be run, or cannot be recorded.
+    #[error(transparent)]
+    Refused(#[from] CreateError),
 }
 
 /// Why a terminal's screen is not shown.

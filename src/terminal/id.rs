@@ -16,6 +16,11 @@ impl TerminalId {
         Self(Ulid::generate())
     }
 
+    /// Of its random bits, 64.
+    pub(super) fn random_bits(self) -> u64 {
+        self.0.random() as u64
+    }
+
     /// Reads an id; any other spelling names nothing.
     pub fn parse(text: &str) -> Option<Self> {
         parse_ulid("term_", text).map(Self)

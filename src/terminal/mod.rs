@@ -30,11 +30,11 @@ pub use channel::Channel;
 pub use counters::{CloseReason, CreateTimings, TerminalCounters};
 pub use errors::{
     ApprovalError, CreateError, ForwardError, OpenSessionError, OperationError, ResolveApprovalError,
-    ScreenAccessError, TerminalReleased,
+    RunLineError, ScreenAccessError, TerminalReleased,
 };
 pub use id::TerminalId;
 pub use output::reader;
-pub use quotas::{QuotaKind, QuotaReached, QuotaScope, Quotas};
+pub use quotas::{MAX_QUEUED_LINES, QuotaKind, QuotaReached, QuotaScope, Quotas};
 pub use refusal::LimitName;
 pub use secrets::command_secrets::{SecretError, SecretFault};
 pub use spec::{Backpressure, CommandForm, OnAsk, ReaderKind, TerminalSpec, TimeLimits};
@@ -54,7 +54,10 @@ pub use use_case::{
     adopt::{AdoptError, SandboxStatuses, UncheckedSandboxes},
     control::EndOfInput,
     forward::{Forwarded, Traffic},
+    line_driver::{LineDoubt, LineEnd, LineEnding},
     new_request::NewRequest,
     resolve_approval::approval_observer,
     run,
+    run_line::{NewLine, ShellActivity, ShellStatus, WhenBusy},
+    running_line::{FollowLineError, LineEvent, RunningLine},
 };

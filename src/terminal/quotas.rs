@@ -4,6 +4,9 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::sandbox::cgroup::PrincipalLimits;
 
+/// Lines that wait for their turn in one kept shell.
+pub const MAX_QUEUED_LINES: u32 = 16;
+
 /// Caps. At a cap, a create is refused with RESOURCE_EXHAUSTED; what lives goes on, and can be killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]

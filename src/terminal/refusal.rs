@@ -6,7 +6,7 @@ use super::{
     audit::recorder::Unrecorded,
     errors::{
         ApprovalError, CreateError, ForwardError, OpenSessionError, OperationError, ResolveApprovalError,
-        ScreenAccessError, TerminalReleased,
+        RunLineError, ScreenAccessError, TerminalReleased,
     },
     quotas::{QuotaKind, QuotaReached, QuotaScope},
 };
@@ -225,8 +225,26 @@ impl From<&OperationError> for Reason {
             OperationError::NoPty => Self::NoPty,
             OperationError::RunNotAwaited => Self::RunNotAwaited,
             OperationError::InputGap => Self::BadField,
+            OperationError::LineRunning => Self::LineRunning,
+            OperationError::LineOver => Self::LineOver,
+            OperationError::NotAKeptShell => Self::NotAKeptShell,
             OperationError::Control(error) => error.into(),
             OperationError::Errno(_) => Self::Supervisor,
+        }
+    }
+}
+
+impl From<&RunLineError> for Reason {
+    fn from(error: &RunLineError) -> Self {
+        match error {
+            RunLineError::Operation(error) => error.into(),
+            RunLineError::NoGate => Self::NoExecGate,
+            RunLineError::Busy => Self::ShellBusy,
+            RunLineError::QueueFull => Self::Quota,
+            RunLineError::HasSecrets => Self::ShellHasSecrets,
+            RunLineError::EarlierBuild => Self::ConfinementUnavailable,
+            RunLineError::OtherTerminal(_) => Self::LineNeedsOtherTerminal,
+            RunLineError::Refused(error) => error.into(),
         }
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::policy::{Digest, ProfileName, StreamMode};
+use crate::{
+    kept_shell::ShellKind,
+    policy::{Digest, ProfileName, StreamMode},
+};
 
 /// What a terminal's command is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +57,8 @@ pub struct TerminalSpec {
     pub output_limit_bytes: u64,
     /// How output is kept.
     pub streams: StreamMode,
+    /// Set for a shell that is kept to run lines in.
+    pub kept_shell: Option<ShellKind>,
     /// Whom the command waits for.
     pub backpressure: Backpressure,
     /// Its limits of time.

@@ -9,7 +9,8 @@ use super::{
     audit::recorder::{RecordedExits, Recorder},
     counters::{CloseReason, TerminalCounters},
     errors::{
-        CreateError, ForwardError, OpenSessionError, OperationError, ResolveApprovalError, ScreenAccessError,
+        CreateError, ForwardError, OpenSessionError, OperationError, ResolveApprovalError, RunLineError,
+        ScreenAccessError,
     },
     id::TerminalId,
     quotas::Quotas,
@@ -26,6 +27,8 @@ use super::{
         new_request::NewRequest,
         open_session, release, resolve_approval,
         run::Run,
+        run_line::{NewLine, ShellStatus},
+        running_line::RunningLine,
         shutdown,
     },
 };
@@ -150,6 +153,7 @@ impl Terminals {
         data: prost::bytes::Bytes,
         end: EndOfInput,
     ) -> Result<u64, OperationError> {
+        check_input_free(terminal)?;
         control::write_stdin(terminal, None, data, end).await
     }
 
@@ -161,7 +165,38 @@ impl Terminals {
         data: prost::bytes::Bytes,
         end: EndOfInput,
     ) -> Result<u64, OperationError> {
+        check_input_free(terminal)?;
         control::write_stdin(terminal, Some(offset), data, end).await
+    }
+
+    /// Runs a line in a kept shell. Returns when the shell is about to begin it.
+    pub async fn run_line(
+        &self,
+        terminal: &Arc<Terminal>,
+        new: NewLine,
+    ) -> Result<RunningLine, RunLineError> {
+        self.context.run_line(terminal, new).await
+    }
+
+    /// Writes to what a line runs.
+    pub async fn write_line_input(
+        &self,
+        terminal: &Terminal,
+        line_id: &str,
+        data: prost::bytes::Bytes,
+        end: EndOfInput,
+    ) -> Result<(), OperationError> {
+        self.context.write_line_input(terminal, line_id, data, end).await
+    }
+
+    /// Sends SIGINT to what runs in the foreground of a kept shell.
+    pub async fn interrupt_line(&self, terminal: &Terminal) -> Result<(), OperationError> {
+        self.context.interrupt_line(terminal).await
+    }
+
+    /// What a kept shell does.
+    pub async fn shell_status(&self, terminal: &Terminal) -> Result<ShellStatus, OperationError> {
+        self.context.shell_status(terminal).await
     }
 
     /// Changes the size of a pseudo-terminal; its foreground process group gets SIGWINCH.
@@ -359,5 +394,13 @@ impl Terminals {
     /// The policy in force.
     pub fn policy(&self) -> &ActivePolicy {
         self.context.policy()
+    }
+}
+
+/// While a line runs in a kept shell, the input is the line's.
+fn check_input_free(terminal: &Terminal) -> Result<(), OperationError> {
+    match &terminal.kept_shell {
+        Some(shell) if !shell.admits_others() => Err(OperationError::LineRunning),
+        Some(_) | None => Ok(()),
     }
 }

@@ -281,3 +281,38 @@ fn policies() -> tempfile::TempDir {
     std::fs::write(directory.path().join("default.toml"), text).expect("the policy can be written");
     directory
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn provost_shell_runs_lines_and_connects_a_person() {
+    let (directory, policies) = (workspace(), policies());
+    let named = policies.path().display().to_string();
+    let run = |lines: &[&str], shell: &str| {
+        let lines = lines.iter().flat_map(|line| ["--line", line]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
+        command.args(["shell", "--policies", &named]).args(lines).arg(shell);
+        command.current_dir(directory.path()).stdin(Stdio::null()).output().expect("provost runs")
+    };
+    let ran = run(&["mkdir inner; cd inner; X=kept", "echo \"$X ${PWD##*/}\"; (exit 3)"], "bash");
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(
+        (ran.status.code(), String::from_utf8_lossy(&ran.stdout).as_ref()),
+        (Some(3), "kept inner\r\n"),
+        "{stderr}"
+    );
+    // What ends the shell ends the lines.
+    let ran = run(&["echo one; exit 4", "echo two"], "sh");
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(
+        (ran.status.code(), String::from_utf8_lossy(&ran.stdout).as_ref()),
+        (Some(4), "one\r\n"),
+        "{stderr}"
+    );
+    let ran = run(&[], "bash");
+    assert_eq!(ran.status.code(), Some(125), "without a terminal there is nothing to connect");
+    let ran = run(&["true"], "python3");
+    assert_ne!(ran.status.code(), Some(0), "a shell that cannot be kept is refused");
+    let mut window = Window::open(directory.path(), &["shell", "--policies", &named, "bash"]);
+    window.types_until("cd inner; echo in-$((1 + 1)) ${PWD##*/}\r", "in-2 inner").await;
+    window.types("exit 6\r");
+    assert_eq!(window.ends().await.code(), Some(6));
+}

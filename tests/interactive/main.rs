@@ -6,6 +6,8 @@ mod support;
 mod attach;
 mod comes_back;
 mod command_line;
+mod kept_shell;
 mod keyboard;
 mod pty;
+mod shell_line;
 mod window;

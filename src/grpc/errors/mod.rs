@@ -23,8 +23,9 @@ use crate::{
     sandbox::control::ControlError,
     session::{DescriptorQuotaReached, OpenError},
     terminal::{
-        ForwardError, OpenSessionError, OperationError, QuotaReached, ResolveApprovalError,
-        ScreenAccessError, TerminalReleased, Unrecorded, reader::OutputReadError, run::RunError,
+        FollowLineError, ForwardError, MAX_QUEUED_LINES, OpenSessionError, OperationError, QuotaReached,
+        ResolveApprovalError, RunLineError, ScreenAccessError, TerminalReleased, Unrecorded,
+        reader::OutputReadError, run::RunError,
     },
 };
 
@@ -136,6 +137,9 @@ pub fn terminal_request(error: &OperationError) -> Status {
         OperationError::Ended
         | OperationError::StdinClosed
         | OperationError::NoPty
+        | OperationError::LineRunning
+        | OperationError::LineOver
+        | OperationError::NotAKeptShell
         | OperationError::RunNotAwaited => status(error, error.to_string(), []),
         OperationError::InputGap => {
             bad_field(FieldError { field: "offset".into(), problem: error.to_string() })
@@ -153,6 +157,28 @@ pub fn forward(error: &ForwardError) -> Status {
         | ForwardError::TooMany(_)
         | ForwardError::Unavailable
         | ForwardError::Closed { .. } => status(error, error_chain(error), []),
+    }
+}
+
+/// Running a line in a kept shell.
+pub fn run_line(error: &RunLineError) -> Status {
+    match error {
+        RunLineError::Operation(error) => terminal_request(error),
+        RunLineError::Refused(error) => create(error),
+        RunLineError::QueueFull => quota("queued_lines", MAX_QUEUED_LINES, error.to_string()),
+        RunLineError::NoGate
+        | RunLineError::Busy
+        | RunLineError::HasSecrets
+        | RunLineError::EarlierBuild
+        | RunLineError::OtherTerminal(_) => status(error, error.to_string(), []),
+    }
+}
+
+/// Following a line that runs.
+pub fn follow_line(error: &FollowLineError) -> Status {
+    match error {
+        FollowLineError::Read(error) => read(error),
+        FollowLineError::Abandoned => draining(),
     }
 }
 

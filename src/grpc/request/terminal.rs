@@ -7,6 +7,7 @@ use super::fields::{
     pty_size, request_id, time_limit, unknown_value,
 };
 use crate::{
+    kept_shell::ShellKind,
     policy::{self, CommandSpec, Request, StdinSource, StreamMode, environment::EnvEntry},
     proto::v1::{
         CreateTerminalRequest, OnAsk as OnAskWord, OutputMode, Overflow, Pty, StdinMode,
@@ -33,7 +34,13 @@ pub fn new_terminal(
     request: CreateTerminalRequest,
 ) -> Result<NewRequest, FieldError> {
     let at = |field: &str| format!("{within}{field}");
-    let program = program(within, &request)?;
+    let (program, kept_shell) = match request.kept_shell {
+        None => (program(within, &request)?, None),
+        Some(_) => {
+            let (command, kind) = kept_shell(within, &request)?;
+            (command, Some(kind))
+        }
+    };
     let network = network(&at("network"), request.network)?.or(session.network);
     let pty = request.pty.as_ref().map(|pty| pty_size(&at("pty."), pty.columns, pty.rows)).transpose()?;
     let streams = match (OutputMode::try_from(request.output_mode), pty) {
@@ -92,6 +99,7 @@ pub fn new_terminal(
         request: parsed,
         labels: labels(&at("labels"), request.labels)?,
         request_id: request_id(&at("request_id"), request.request_id)?,
+        kept_shell,
         reader: ReaderKind::Stream,
         on_ask,
         time_limit: None,
@@ -173,4 +181,26 @@ fn program(within: &str, request: &CreateTerminalRequest) -> Result<CommandSpec,
             Ok(CommandSpec::Argv { command: text.to_owned(), args: request.args.clone() })
         }
     }
+}
+
+/// The command of a kept shell: its own arguments, so that it reads no start file.
+fn kept_shell(within: &str, request: &CreateTerminalRequest) -> Result<(CommandSpec, ShellKind), FieldError> {
+    let refused = |field: &str, problem: &str| Err(field_error(format!("{within}{field}"), problem));
+    let Some(Command::Program(program)) = &request.command else {
+        return refused("command", "must be a program for a kept shell");
+    };
+    let Some(kind) = ShellKind::of(program).filter(|_| !program.contains('\0')) else {
+        return refused("command", "must be bash, zsh, sh, dash, ksh or mksh for a kept shell");
+    };
+    if !request.args.is_empty() {
+        return refused("args", "must be empty for a kept shell");
+    }
+    if request.pty.is_none() {
+        return refused("pty", "must be set for a kept shell");
+    }
+    if request.stdin_mode == i32::from(StdinMode::Closed) {
+        return refused("stdin_mode", "must not be closed for a kept shell");
+    }
+    let args = kind.arguments().iter().map(|&argument| argument.to_owned()).collect();
+    Ok((CommandSpec::Argv { command: program.clone(), args }, kind))
 }

@@ -29,22 +29,35 @@ pub struct SpawnExtras {
     pub labels: BTreeMap<String, String>,
     /// The terminal's metadata, kept for the next gateway.
     pub metadata: Bytes,
+    /// Variables of the gateway's own, as `NAME=value`, in place of those of the same name.
+    pub variables: &'static [&'static str],
     /// Secrets, as `NAME=value`.
     pub secrets: Vec<Bytes>,
     /// Bytes that each ring holds in addition to the retained ones. Redacting needs what came before them.
     pub margin_bytes: u64,
 }
 
+/// The name in `NAME=value`.
+fn name_of(entry: &[u8]) -> Option<&[u8]> {
+    entry.split(|byte| *byte == b'=').next()
+}
+
 /// The request for one command.
 pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras) -> Spawn {
-    let SpawnExtras { metadata, secrets, margin_bytes, .. } = extras;
+    let SpawnExtras { metadata, variables, secrets, margin_bytes, .. } = extras;
+    let is_replaced = |entry: &Bytes| variables.iter().any(|own| name_of(own.as_bytes()) == name_of(entry));
+    let own = variables.iter().map(|own| Bytes::from_static(own.as_bytes()));
     let ring_bytes = match order.overflow() {
         OverflowMode::DropOldest => order.output_limit_bytes(),
         OverflowMode::Block => order.output_limit_bytes().max(LOSSLESS_RING_MIN_BYTES),
     };
     let times = &order.profile().times;
     Spawn {
-        env: env(&order, &terminal_id).chain(secrets).collect(),
+        env: env(&order, &terminal_id)
+            .filter(|entry| !is_replaced(entry))
+            .chain(own)
+            .chain(secrets)
+            .collect(),
         terminal_id,
         judged: judged(&order),
         program: order.program().to_owned(),

@@ -10,9 +10,10 @@ use prost::Message;
 
 use super::terminal::Terminal;
 use crate::{
+    kept_shell::ShellKind,
     masking::Masker,
     policy::{Digest, ProfileName, PtySize, StreamMode, profile::Network},
-    proto::state::{self, PtyRecord, TerminalRecord},
+    proto::state::{self, KeptShellRecord, PtyRecord, TerminalRecord},
     terminal::{
         secrets::command_secrets::Secrets,
         spec::{Backpressure, CommandForm, OnAsk, TerminalSpec, TimeLimits},
@@ -78,6 +79,7 @@ fn record(terminal: &Terminal) -> TerminalRecord {
             .streams
             .pty()
             .map(|size| PtyRecord { columns: size.columns().into(), rows: size.rows().into() }),
+        kept_shell: summary.kept_shell.map(|kind| KeptShellRecord { shell: kind.name().to_owned() }),
     }
 }
 
@@ -158,6 +160,8 @@ pub(in crate::terminal) fn from_record(record: TerminalRecord) -> Result<Restore
             labels: record.labels.into_iter().collect(),
             output_limit_bytes: record.output_limit_bytes,
             streams,
+            // One that this build does not know is a terminal like others.
+            kept_shell: record.kept_shell.and_then(|kept| ShellKind::of(&kept.shell)),
             backpressure,
             time_limits: TimeLimits {
                 limit: record.time_limit_ms.map(Duration::from_millis),

@@ -6,6 +6,7 @@ pub mod deadlines;
 pub(in crate::terminal) mod denials;
 pub mod end_claims;
 pub(in crate::terminal) mod exec_denials;
+pub(in crate::terminal) mod kept_shell;
 pub mod lease;
 pub mod live;
 pub mod metadata;

@@ -14,6 +14,7 @@ use super::{
     denials::Denials,
     end_claims::EndClaims,
     exec_denials::ExecDenials,
+    kept_shell::{KeptShell, ShellKnowledge},
     lease::{Exited, Running},
     live::Live,
     pty::{AttachedGuard, PtyState},
@@ -66,6 +67,7 @@ pub struct Terminal {
     /// Who ends it, for what, and by when.
     pub(in crate::terminal) end_claims: EndClaims,
     pub(in crate::terminal) pty: PtyState,
+    pub(in crate::terminal) kept_shell: Option<KeptShell>,
     pub(in crate::terminal) holds: ReaderHolds,
     pub(in crate::terminal) run_caller: RunCaller,
     pub(in crate::terminal) recorder: Recorder,
@@ -95,6 +97,8 @@ pub(in crate::terminal) struct NewTerminal {
     pub session: Arc<Session>,
     pub spec: TerminalSpec,
     pub request_id: Option<String>,
+    /// If it is a kept shell.
+    pub shell: ShellKnowledge,
     pub reservation: Reservation,
     pub exec_denials: ExecDenials,
     pub terminal_log: Arc<TerminalLog>,
@@ -110,6 +114,7 @@ impl Terminal {
             id: new.id,
             session: new.session,
             pty: PtyState::new(new.spec.streams),
+            kept_shell: new.spec.kept_shell.map(|kind| KeptShell::new(kind, new.id, new.shell)),
             spec: new.spec,
             created_at: new.created_at,
             request_id: new.request_id,

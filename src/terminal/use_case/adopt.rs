@@ -27,6 +27,7 @@ use crate::{
         state::{
             claim::Claim,
             exec_denials::ExecDenials,
+            kept_shell::ShellKnowledge,
             lease::Running,
             live::Live,
             metadata::{self, MetadataError, RestoredMetadata},
@@ -269,6 +270,7 @@ impl TerminalContext {
             session: session.clone(),
             spec: summary,
             request_id,
+            shell: ShellKnowledge::Unknown,
             reservation: self.quota_tracker().restore(session, bytes),
             exec_denials: ExecDenials::restored(terminal_log.denials(id)),
             terminal_log,

@@ -122,6 +122,16 @@ pub async fn resize(terminal: &Terminal, size: PtySize) -> Result<(), OperationE
     }
 }
 
+/// What a supervisor has answered to a question about a terminal that runs.
+pub(super) fn answered<T>(answer: Result<T, RequestError>) -> Result<T, OperationError> {
+    answer.map_err(|error| match error {
+        RequestError::Errno(libc::ENOENT | libc::ESRCH) => OperationError::Ended,
+        RequestError::Errno(libc::ENOTTY) => OperationError::NoPty,
+        RequestError::Errno(errno) => OperationError::Errno(errno),
+        RequestError::Control(error) => error.into(),
+    })
+}
+
 pub(super) async fn running(terminal: &Terminal) -> Result<Arc<Sandbox>, OperationError> {
     match terminal.wait_settled().await {
         Stage::Finished(_) => Err(OperationError::Ended),

@@ -110,6 +110,7 @@ impl TerminalContext {
             request: new.request.clone(),
             labels: new.labels.clone(),
             request_id: new.request_id.clone(),
+            kept_shell: new.kept_shell,
             reader: new.reader,
             on_ask: new.on_ask,
             trace: EvaluationTrace::default(),

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::{
+    kept_shell::ShellKind,
     policy::Request,
     session::Session,
     terminal::spec::{OnAsk, ReaderKind},
@@ -19,6 +20,8 @@ pub struct NewRequest {
     pub labels: BTreeMap<String, String>,
     /// Makes a repeated request answer with the first terminal.
     pub request_id: Option<String>,
+    /// The shell is kept to run lines in.
+    pub kept_shell: Option<ShellKind>,
     /// For whom the output is.
     pub reader: ReaderKind,
     /// What becomes of it when a rule asks a person.

@@ -20,6 +20,7 @@ use crate::{
     approval::{ApprovalId, RequestedAction},
     failpoint,
     journal::{CommandLocation, Record},
+    kept_shell::ShellKind,
     policy::{ApprovalQuestion, CommandSpec, EvaluationTrace, OverflowMode, Permit, Request},
     sandbox::spawn_request::SpawnExtras,
     session::{LaunchContext, SandboxOrigin, Session, SessionGuard},
@@ -38,6 +39,7 @@ use crate::{
         spec::{Backpressure, CommandForm, OnAsk, ReaderKind, TerminalSpec, TimeLimits},
         state::{
             exec_denials::ExecDenials,
+            kept_shell::ShellKnowledge,
             lease::{Running, SandboxLease},
             live::Live,
             metadata,
@@ -57,6 +59,7 @@ pub(in crate::terminal) struct Requested {
     pub session_guard: SessionGuard,
     pub request: Request,
     pub labels: std::collections::BTreeMap<String, String>,
+    pub kept_shell: Option<ShellKind>,
     pub reader: ReaderKind,
     pub request_id: Option<String>,
     pub on_ask: OnAsk,
@@ -128,6 +131,7 @@ impl Requested {
             session: self.session,
             spec: summary,
             request_id: self.request_id,
+            shell: ShellKnowledge::Unprepared,
             reservation,
             exec_denials: ExecDenials::default(),
             terminal_log,
@@ -170,6 +174,7 @@ fn spec_of(requested: &Requested, permit: &Permit) -> TerminalSpec {
         labels: requested.labels.clone(),
         output_limit_bytes: exec_spec.output_limit_bytes(),
         streams: exec_spec.streams(),
+        kept_shell: requested.kept_shell,
         backpressure: match (exec_spec.overflow(), requested.reader) {
             (OverflowMode::DropOldest, _) => Backpressure::Never,
             (OverflowMode::Block, ReaderKind::Stream) => Backpressure::ForStream,
@@ -348,6 +353,7 @@ impl Prepared {
             principal: terminal.session.principal.to_string(),
             labels: terminal.session.labels.clone(),
             metadata: metadata::encode(&terminal, &secrets),
+            variables: terminal.spec.kept_shell.map_or(&[], ShellKind::variables),
             secrets: secrets.environment(),
             margin_bytes: secrets.masker().context_bytes() as u64,
         };

@@ -1,0 +1,132 @@
+//! Quotes a line for a shell that reads it from a terminal: the shell gets exactly these bytes, and the terminal takes none for a key.
+
+/// The longest line, in bytes.
+pub const LINE_MAX_BYTES: usize = 32 << 10;
+/// After this many bytes the typed text goes on in the next line: the kernel edits lines of 4096 bytes (N_TTY, termios(3)).
+const TYPED_LINE_BYTES: usize = 1_000;
+
+/// A line that cannot be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LineTextError {
+    /// It is empty.
+    #[error("must not be empty")]
+    Empty,
+    /// It is too long.
+    #[error("must have at most {LINE_MAX_BYTES} bytes")]
+    TooLong,
+    /// It has a NUL, which no shell reads.
+    #[error("must not hold a NUL byte")]
+    Nul,
+}
+
+/// A line that can be run.
+///
+/// # Errors
+/// [`LineTextError`].
+pub fn checked_line(line: &str) -> Result<&str, LineTextError> {
+    match line {
+        "" => Err(LineTextError::Empty),
+        _ if line.len() > LINE_MAX_BYTES => Err(LineTextError::TooLong),
+        _ if line.contains('\0') => Err(LineTextError::Nul),
+        _ => Ok(line),
+    }
+}
+
+/// How a shell is given a control character.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ControlQuoting {
+    /// As `$'\033'`.
+    Dollar,
+    /// As `$(printf '\033')`, by a builtin.
+    Printf,
+}
+
+/// The line as one word of the shell.
+pub(super) fn quote(controls: ControlQuoting, line: &str) -> String {
+    let mut typed = String::with_capacity(line.len() + 64);
+    typed.push('\'');
+    let mut line_begin = 0;
+    for character in line.chars() {
+        match character {
+            '\'' => typed.push_str("'\\''"),
+            '\n' => {
+                typed.push('\n');
+                line_begin = typed.len();
+            }
+            control if control.is_ascii_control() => {
+                let octal = format!("\\{:03o}", u32::from(control));
+                typed.push_str(&match controls {
+                    ControlQuoting::Dollar => format!("'$'{octal}''"),
+                    ControlQuoting::Printf => format!("'\"$(printf '{octal}')\"'"),
+                });
+            }
+            other => typed.push(other),
+        }
+        if typed.len() - line_begin > TYPED_LINE_BYTES {
+            typed.push_str("'\\\n'");
+            line_begin = typed.len();
+        }
+    }
+    typed.push('\'');
+    typed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// What a shell makes of the quoted line.
+    fn read_by(program: &str, controls: ControlQuoting, line: &str) -> Option<Vec<u8>> {
+        let script = format!("printf %s {}", quote(controls, line));
+        let output = Command::new(program).args(["-c", &script]).output().ok()?;
+        Some(output.stdout)
+    }
+
+    #[test]
+    fn every_shell_reads_the_line_as_it_was() {
+        let all: String = (1u8..=127).map(char::from).collect();
+        let lines = [
+            all.as_str(),
+            "echo 'it'\"'s\" $HOME `x` \\ !! #",
+            "a\n'b'\n\n\tc",
+            &"é'\n\u{7f}€\\".repeat(900),
+            &"x".repeat(5_000),
+        ];
+        let shells = [
+            ("sh", ControlQuoting::Printf),
+            ("dash", ControlQuoting::Printf),
+            ("bash", ControlQuoting::Dollar),
+            ("zsh", ControlQuoting::Dollar),
+            ("mksh", ControlQuoting::Dollar),
+        ];
+        for (program, controls) in shells {
+            for line in lines {
+                // A shell that is not here is tested where it is; `sh` is everywhere.
+                if let Some(read) = read_by(program, controls, line) {
+                    assert_eq!(String::from_utf8_lossy(&read), *line, "{program}");
+                } else {
+                    assert_ne!(program, "sh", "there is a shell");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_that_is_typed_is_a_key() {
+        let all: String = (1u8..=127).map(char::from).collect();
+        for controls in [ControlQuoting::Dollar, ControlQuoting::Printf] {
+            let typed = quote(controls, &all);
+            assert!(typed.chars().all(|one| one == '\n' || !one.is_ascii_control()), "{typed:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_no_shell_can_run_is_refused() {
+        assert_eq!(checked_line(""), Err(LineTextError::Empty));
+        assert_eq!(checked_line("a\0b"), Err(LineTextError::Nul));
+        assert_eq!(checked_line(&"x".repeat(LINE_MAX_BYTES + 1)), Err(LineTextError::TooLong));
+        assert_eq!(checked_line("x"), Ok("x"));
+    }
+}
