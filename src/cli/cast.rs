@@ -75,6 +75,11 @@ impl CastWriter {
         line(since, "o", &String::from_utf8_lossy(&text)).map(Some)
     }
 
+    /// A line for a new size.
+    pub(super) fn resize(since: Duration, size: Term) -> serde_json::Result<String> {
+        line(since, "r", &format!("{}x{}", size.cols, size.rows))
+    }
+
     /// The last lines: what was incomplete, and the exit status.
     pub(super) fn end(&mut self, since: Duration, status: u8) -> serde_json::Result<String> {
         let rest = std::mem::take(&mut self.incomplete);
@@ -164,6 +169,9 @@ mod tests {
             read_event("[1.5,\"r\",\"80x24\"]").unwrap(),
             Some((Duration::from_millis(1_500), CastEvent::Resize(term)))
         );
+        let resized = CastWriter::resize(second, term).unwrap();
+        assert_eq!(resized, "[1.0,\"r\",\"80x24\"]\n");
+        assert_eq!(read_event(resized.trim()).unwrap(), Some((second, CastEvent::Resize(term))));
         writer.output(second, b"\xe2").unwrap();
         assert_eq!(writer.end(Duration::ZERO, 7).unwrap(), "[0.0,\"o\",\"\u{fffd}\"]\n[0.0,\"x\",\"7\"]\n");
     }

@@ -30,7 +30,7 @@ pub(super) async fn logs(arguments: LogsArguments) -> Result<u8, CliError> {
     if let Some(path) = &arguments.cast {
         let events =
             open(terminals.clone(), terminal.id.clone(), v1::OutputStream::Unspecified, 0, arguments.follow);
-        return record::record(path, &terminal, events.await?).await;
+        return record::record(path, terminals.clone(), &terminal, events.await?).await;
     }
     let format = match (arguments.output.output, &terminal.pty) {
         (OutputFormat::Json, _) => LogFormat::Json,

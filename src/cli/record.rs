@@ -14,6 +14,7 @@ use tonic::Streaming;
 use super::{
     argument_values::parse_duration,
     cast::{self, CastEvent, CastWriter, Term},
+    connection::Terminals,
     error::CliError,
     exit_status,
     stdio::{self, WriteOutcome},
@@ -23,6 +24,8 @@ use crate::{
     proto::v1::{self, stream_output_response::Event},
 };
 
+/// How often the terminal's size is asked for while output comes.
+const SIZE_INTERVAL: Duration = Duration::from_millis(20);
 /// A line of a recording.
 const LINE_MAX_BYTES: u64 = 16 << 20;
 /// Makes colours usual, and the cursor visible: a recording can end anywhere.
@@ -31,6 +34,7 @@ const USUAL_AGAIN: &[u8] = b"\x1b[0m\x1b[?25h";
 /// Writes the output of a pseudo-terminal into a file as it comes. Its times are those at which it came here.
 pub(super) async fn record(
     path: &Path,
+    mut terminals: Terminals,
     terminal: &v1::Terminal,
     mut events: Streaming<v1::StreamOutputResponse>,
 ) -> Result<u8, CliError> {
@@ -45,12 +49,26 @@ pub(super) async fn record(
     let unencodable = |error| CliError::caused_by("cannot encode the recording", error);
     let mut file = File::create(path).map_err(failed)?;
     let started_at = terminal.started_at.and_then(|at| u64::try_from(at.seconds).ok());
-    let term = Term { cols: pty.columns, rows: pty.rows };
+    let mut term = Term { cols: pty.columns, rows: pty.rows };
     let header = CastWriter::header(term, started_at, printable::line(&terminal.command).into_owned())
         .map_err(unencodable)?;
     file.write_all(header.as_bytes()).map_err(failed)?;
     let (mut writer, mut before) = (CastWriter::default(), Instant::now());
+    let mut looked_at = Instant::now();
     while let Some(event) = events.message().await?.and_then(|event| event.event) {
+        // A program writes when its window has a new size: that comes before what it writes.
+        if looked_at.elapsed() >= SIZE_INTERVAL {
+            looked_at = Instant::now();
+            let request = v1::GetTerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
+            let now = terminals.get_terminal(request).await.ok().and_then(|now| now.into_inner().terminal);
+            let size = now.and_then(|now| now.pty).map(|pty| Term { cols: pty.columns, rows: pty.rows });
+            if let Some(size) = size.filter(|size| *size != term) {
+                term = size;
+                let line = CastWriter::resize(before.elapsed(), size).map_err(unencodable)?;
+                before = Instant::now();
+                file.write_all(line.as_bytes()).map_err(failed)?;
+            }
+        }
         let line = match event {
             Event::Chunk(chunk) => writer.output(before.elapsed(), &chunk.data).map_err(unencodable)?,
             Event::Gap(gap) => {

@@ -254,6 +254,31 @@ async fn logs_are_text_and_recordings_are_played() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_size_is_an_event_of_a_recording_before_what_the_program_writes_then() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        let script = "trap 'echo new-size; exit 3' WINCH; echo ready; while :; do sleep 0.05; done";
+        let terminal = session.sh(script).pty(80, 24).create().await;
+        let named = address(&gateway);
+        let recording = gateway.directory().join("resized.cast");
+        let mut recorder = Command::new(env!("CARGO_BIN_EXE_provost"))
+            .args(["logs", "--gateway", &named, "-f", "--cast"])
+            .args([recording.as_os_str(), terminal.id.as_ref()])
+            .spawn()
+            .expect("provost can be started");
+        let read = || std::fs::read_to_string(&recording).unwrap_or_default();
+        eventually("the recording has begun", || read().contains("ready").then_some(())).await;
+        terminal.resize(100, 30).await.expect("it has a size");
+        assert_eq!(code(&terminal.wait().await), 3);
+        assert!(recorder.wait().expect("it ends").success());
+        let text = read();
+        let (size, written) = (text.find("\"r\",\"100x30\""), text.find("new-size"));
+        assert!(size.is_some() && size < written, "{text}");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn top_shows_what_runs_until_it_is_interrupted() {
     let gateway = Gateway::start();
