@@ -81,3 +81,46 @@ fn restore() {
 fn lock() -> std::sync::MutexGuard<'static, Option<Termios>> {
     BEFORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        env,
+        os::fd::OwnedFd,
+        process::{Command, exit},
+        thread,
+    };
+
+    use super::*;
+    use crate::sys::pty::{self, PtyOwner, WindowSize};
+
+    const CHILD: &str = "PROVOST_TEST_RAW_TERMINAL";
+    const PANICS: &str = "panics";
+
+    /// Whether a process that enters raw mode, and ends without leaving it, leaves the terminal as it was.
+    fn leaves_terminal_as_it_was(how: &str) -> bool {
+        let size = WindowSize { columns: 80, rows: 24 };
+        let pair = pty::open_pair(size, PtyOwner::Own).unwrap();
+        let slave: OwnedFd = pair.slave.try_clone().unwrap();
+        let before = tcgetattr(&pair.slave).unwrap();
+        let name = "cli::raw_terminal::tests::a_panic_of_any_thread_restores_the_terminal";
+        let mut child = Command::new(env::current_exe().unwrap());
+        let status = child.args([name, "--exact"]).env(CHILD, how).stdin(slave).status().unwrap();
+        assert_eq!(status.code(), Some(7));
+        tcgetattr(&pair.slave).unwrap() == before
+    }
+
+    #[test]
+    fn a_panic_of_any_thread_restores_the_terminal() {
+        if let Some(how) = env::var_os(CHILD) {
+            let _raw = RawTerminal::enter().unwrap();
+            if how == PANICS {
+                thread::spawn(|| panic!("on purpose")).join().unwrap_err();
+            }
+            // Without dropping anything.
+            exit(7);
+        }
+        assert!(!leaves_terminal_as_it_was("exits"), "it was raw");
+        assert!(leaves_terminal_as_it_was(PANICS));
+    }
+}

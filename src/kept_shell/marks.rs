@@ -137,7 +137,7 @@ mod tests {
             kinds,
             [&Mark::Begun("1".into()), &Mark::AlternateScreen, &Mark::Over("1".into()), &answer]
         );
-        assert_eq!((whole[0].begin, whole[0].end), (101, 118));
+        assert_eq!((whole[0].begin, whole[0].end), (101, 117));
         for at in 0..OUTPUT.len() {
             assert_eq!(found_in(&[&OUTPUT[..at], &OUTPUT[at..]]), whole, "cut at {at}");
         }

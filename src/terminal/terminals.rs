@@ -195,7 +195,7 @@ impl Terminals {
     }
 
     /// What a kept shell does.
-    pub async fn shell_status(&self, terminal: &Terminal) -> Result<ShellStatus, OperationError> {
+    pub async fn shell_status(&self, terminal: &Arc<Terminal>) -> Result<ShellStatus, OperationError> {
         self.context.shell_status(terminal).await
     }
 

@@ -34,6 +34,8 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(2);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long without output before the kernel is asked whether something waits for input, and how often then.
 const QUIET_INTERVAL: Duration = Duration::from_millis(500);
+/// The last part of the output, in which the mark of a prompt is looked for.
+const LOOKED_AT_BYTES: u64 = 64 << 10;
 /// How long to wait when another caller's input fills the buffer of the terminal, and how often.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
 const MAX_RETRIES: u32 = 250;
@@ -169,7 +171,7 @@ impl LineDriver {
         match knowledge {
             ShellKnowledge::AtPrompt => {}
             ShellKnowledge::Unprepared => driver.prepare(shell).await?,
-            ShellKnowledge::Unknown => match prompt_state(&terminal) {
+            ShellKnowledge::Unknown => match prompt_state(&terminal).await {
                 PromptState::NoMarks => driver.prepare(shell).await?,
                 PromptState::AtPrompt => {
                     driver.ask_until_answered(shell, |nonce| shell.kind.ask(nonce)).await?
@@ -419,14 +421,23 @@ pub(super) enum PromptState {
     Elsewhere,
 }
 
-/// Reads the marks in the retained output.
-pub(super) fn prompt_state(terminal: &Terminal) -> PromptState {
-    let Ok(retained) = terminal.retained(Channel::Stdout) else { return PromptState::Elsewhere };
-    let mut scanner = MarkScanner::new(0);
-    match scanner.feed(&retained.data).pop() {
-        None if retained.start_offset == 0 => PromptState::NoMarks,
+/// Reads the marks in the last part of the output.
+pub(super) async fn prompt_state(terminal: &Arc<Terminal>) -> PromptState {
+    let Some((oldest, next)) = terminal.offsets(Channel::Stdout) else { return PromptState::Elsewhere };
+    let from = oldest.max(next.saturating_sub(LOOKED_AT_BYTES));
+    let Ok(mut cursor) = Cursor::without_hold(terminal.clone(), Channel::Stdout, from) else {
+        return PromptState::Elsewhere;
+    };
+    let (begin, data) = match cursor.try_next().await {
+        Ok(Some(OutputPiece::Data { offset, data })) => (offset, data),
+        Ok(None) => (from, prost::bytes::Bytes::new()),
+        // It was overwritten at this moment: something writes.
+        Ok(Some(OutputPiece::Gap { .. })) | Err(_) => return PromptState::Elsewhere,
+    };
+    match MarkScanner::new(begin).feed(&data).pop() {
+        None if begin == 0 => PromptState::NoMarks,
         Some(FoundMark { mark: Mark::Prompt(_), end, .. }) => {
-            let after = usize::try_from(end).ok().and_then(|end| retained.data.get(end..));
+            let after = usize::try_from(end - begin).ok().and_then(|end| data.get(end..));
             match after.unwrap_or_default().contains(&b'\n') {
                 true => PromptState::Elsewhere,
                 false => PromptState::AtPrompt,

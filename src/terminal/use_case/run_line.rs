@@ -245,7 +245,7 @@ impl TerminalContext {
     /// What a kept shell does.
     pub(in crate::terminal) async fn shell_status(
         &self,
-        terminal: &Terminal,
+        terminal: &Arc<Terminal>,
     ) -> Result<ShellStatus, OperationError> {
         let shell = shell_of(terminal)?;
         let line_id = shell.line_id();
@@ -255,7 +255,7 @@ impl TerminalContext {
                 Err(OperationError::Ended) => ShellActivity::Ended,
                 Err(error) => return Err(error),
                 Ok(foreground) if line_id.is_none() && foreground.is_leader => {
-                    match line_driver::prompt_state(terminal) {
+                    match line_driver::prompt_state(terminal).await {
                         PromptState::NoMarks | PromptState::AtPrompt => ShellActivity::Idle,
                         PromptState::Elsewhere if foreground.is_reading => ShellActivity::WaitingForInput,
                         PromptState::Elsewhere => ShellActivity::Busy,
