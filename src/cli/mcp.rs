@@ -1,9 +1,9 @@
 //! `provost mcp`: serves tools to an agent that speaks the Model Context Protocol.
 //!
 //! Connects to a gateway or starts an embedded one; the `mcp` module does the rest. Nothing is printed to stdout, which
-//! carries the protocol.
+//! carries the protocol; with --http the URL is.
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
 
@@ -12,16 +12,19 @@ use super::{
     connection::GatewayConnection,
     error::CliError,
     log_writer::log_to,
+    mcp_token::token_in,
     run_request::{text, workspace_roots},
     signals::TerminationSignals,
+    stdio,
 };
-use crate::mcp::{self, Approvals, McpOptions};
+use crate::mcp::{self, Approvals, ClientRoots, HttpEndpoint, McpOptions, Token};
 
 /// `provost mcp`.
 #[derive(Debug, Args)]
 #[command(
     about = "Offer an agent tools to run commands, by the Model Context Protocol",
     long_about = "Serves an agent that speaks the Model Context Protocol (MCP) on stdio; the agent starts this command. \
+                  With --http it serves agents of this user on a loopback address instead. \
                   Its tools run commands, start them in the background, read their output, wait, write, stop and list. \
                   They go to a gateway, which checks, confines and runs the commands. Connects to a gateway if one \
                   answers; otherwise starts one inside itself. Ends, with every command, when the agent ends. An \
@@ -50,18 +53,29 @@ pub(super) struct McpArguments {
     /// default: the command is refused until someone has approved it by `provost approvals`
     #[arg(long)]
     ask_client: bool,
+    /// Serve streamable HTTP on this loopback address instead of stdio, and print the URL; port 0: any that is free; clients share
+    /// one session, and must bring the token (Authorization: Bearer TOKEN) and run under this user
+    #[arg(long, value_name = "ADDRESS", requires = "token_file")]
+    http: Option<SocketAddr>,
+    /// With --http: the file of the token, made with the mode 0600 if it is not there
+    #[arg(long, value_name = "FILE", requires = "http")]
+    token_file: Option<PathBuf>,
     /// Append log messages to this file; default: nothing is logged
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 }
 
-/// Serves the client until it goes away.
+/// Serves the client until it goes away, or over HTTP until a signal.
 pub(super) async fn run(arguments: McpArguments) -> Result<u8, CliError> {
     let mut signals =
         TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
     if let Some(file) = &arguments.log {
         log_to(file)?;
     }
+    let http = match (arguments.http, &arguments.token_file) {
+        (Some(address), Some(file)) => Some((address, token_in(file)?)),
+        (_, _) => None,
+    };
     let roots = workspace_roots(&arguments.root)?;
     for root in &roots {
         text(root.clone().into_os_string(), "the workspace's path")?;
@@ -70,11 +84,33 @@ pub(super) async fn run(arguments: McpArguments) -> Result<u8, CliError> {
     let connection =
         GatewayConnection::running_or_own(arguments.gateway.gateway.as_deref(), policies, journal).await?;
     let approvals = if arguments.ask_client { Approvals::ByClient } else { Approvals::Elsewhere };
-    let options = McpOptions { roots, profile: arguments.profile, approvals };
+    let client_roots = if http.is_some() { ClientRoots::Ignored } else { ClientRoots::Narrow };
+    let options = McpOptions { roots, profile: arguments.profile, approvals, client_roots };
     let stopped = async move {
         signals.next().await;
     };
-    let served = mcp::run(connection.client(), options, stopped).await;
+    let served = match http {
+        Some((address, token)) => serve_http(&connection, options, address, token, stopped).await,
+        None => mcp::run(connection.client(), options, stopped)
+            .await
+            .map_err(|error| CliError::caused_by("cannot serve the client", error)),
+    };
     connection.close().await;
-    served.map(|()| 0).map_err(|error| CliError::caused_by("cannot serve the client", error))
+    served.map(|()| 0)
+}
+
+async fn serve_http(
+    connection: &GatewayConnection,
+    options: McpOptions,
+    address: SocketAddr,
+    token: Token,
+    stopped: impl Future<Output = ()>,
+) -> Result<(), CliError> {
+    let endpoint = HttpEndpoint::bind(address)
+        .await
+        .map_err(|error| CliError::caused_by("cannot serve HTTP", error).with_advice("see --http"))?;
+    // Who started it reads the URL; where nobody does, it is served all the same.
+    let _ = stdio::print(&format!("{}\n", endpoint.url()));
+    endpoint.serve(connection.client(), options, token, stopped).await;
+    Ok(())
 }

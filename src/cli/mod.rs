@@ -44,6 +44,7 @@ mod log_writer;
 mod logs;
 mod manual;
 mod mcp;
+mod mcp_token;
 mod missing_program;
 mod policy;
 mod policy_check;

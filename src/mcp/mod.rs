@@ -1,6 +1,7 @@
-//! The Model Context Protocol on stdio: tools by which an agent runs commands through a gateway.
+//! The Model Context Protocol on stdio or HTTP: tools by which an agent runs commands through a gateway.
 //!
-//! One client, and one session of the gateway for it, which is closed when the client goes away. It decides nothing about
+//! On stdio one client, and one session of the gateway for it, which is closed when the client goes away; over HTTP one session for
+//! all clients of one process. It decides nothing about
 //! commands and runs nothing itself: each tool becomes calls to the gateway.
 
 #![forbid(unsafe_code)]
@@ -8,6 +9,8 @@
 mod arguments;
 mod elicitation;
 mod errors;
+mod http;
+mod http_peer;
 mod output;
 mod progress;
 mod report;
@@ -15,6 +18,7 @@ mod roots;
 mod server;
 mod session;
 mod start;
+mod token;
 mod tools;
 mod waiting;
 
@@ -26,9 +30,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use arguments::{READ_MAX_BYTES, WAIT_MAX};
 pub use elicitation::Approvals;
+pub use http::{HttpEndpoint, HttpError};
 pub use output::RESULT_MAX_BYTES;
 pub use server::CALLS_MAX;
 pub use start::COMMANDS_MAX;
+pub use token::{TOKEN_MAX_CHARACTERS, Token};
 
 use crate::client::Client;
 use server::McpServer;
@@ -49,6 +55,17 @@ pub struct McpOptions {
     pub profile: Option<String>,
     /// Who answers when a rule asks.
     pub approvals: Approvals,
+    /// Whether a client's own roots narrow these directories.
+    pub client_roots: ClientRoots,
+}
+
+/// What the roots that a client names mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientRoots {
+    /// They narrow the directories that are allowed.
+    Narrow,
+    /// Nothing: several clients share the session.
+    Ignored,
 }
 
 /// Why a client was not served.

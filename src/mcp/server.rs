@@ -1,4 +1,4 @@
-//! The server that a client talks to: which tool does what.
+//! The server that clients talk to: which tool does what.
 
 use std::{sync::Arc, time::Duration};
 
@@ -44,7 +44,7 @@ const INSTRUCTIONS: &str = "Commands run in a sandbox: they can write to the wor
                             policy allows. A result that says \"denied\" names the rule and the reason: do not try to \
                             get round it, do it another way or ask the user.";
 
-/// Serves one client. All clones are one.
+/// Serves one client, or several that share its session. All clones are one.
 #[derive(Debug, Clone)]
 pub(super) struct McpServer {
     starter: Arc<Starter>,
@@ -54,7 +54,7 @@ pub(super) struct McpServer {
 impl McpServer {
     pub(super) fn new(client: Client, options: McpOptions) -> Self {
         let client = RetryingClient::new(client);
-        let session = McpSession::new(client.clone(), options.roots, options.profile);
+        let session = McpSession::new(client.clone(), &options);
         Self {
             starter: Arc::new(Starter { client, session, approvals: options.approvals }),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),

@@ -9,7 +9,7 @@ use rmcp::{Peer, RoleServer, ServiceError, model::ClientCapabilities};
 use tokio::{sync::Mutex, time::timeout};
 use tonic::Code;
 
-use super::{errors::ToolError, roots};
+use super::{ClientRoots, McpOptions, errors::ToolError, roots};
 use crate::{
     client::{FrontEnd, RetryingClient},
     printable,
@@ -36,6 +36,7 @@ pub(super) struct Caller {
 pub(super) struct McpSession {
     client: RetryingClient,
     allowed: Vec<PathBuf>,
+    client_roots: ClientRoots,
     profile: String,
     state: Mutex<State>,
 }
@@ -48,8 +49,14 @@ struct State {
 }
 
 impl McpSession {
-    pub(super) fn new(client: RetryingClient, allowed: Vec<PathBuf>, profile: Option<String>) -> Self {
-        Self { client, allowed, profile: profile.unwrap_or_default(), state: Mutex::default() }
+    pub(super) fn new(client: RetryingClient, options: &McpOptions) -> Self {
+        Self {
+            client,
+            allowed: options.roots.clone(),
+            client_roots: options.client_roots,
+            profile: options.profile.clone().unwrap_or_default(),
+            state: Mutex::default(),
+        }
     }
 
     /// The gateway's id of the session, if it is open there.
@@ -122,7 +129,8 @@ impl McpSession {
 
     /// The allowed directories, as far as the client works in them.
     async fn roots_for(&self, caller: &Caller) -> Result<Vec<PathBuf>, ToolError> {
-        if caller.capabilities.as_ref().is_none_or(|capabilities| capabilities.roots.is_none()) {
+        let has_roots = caller.capabilities.as_ref().is_some_and(|capabilities| capabilities.roots.is_some());
+        if self.client_roots == ClientRoots::Ignored || !has_roots {
             return Ok(self.allowed.clone());
         }
         let named = match timeout(ROOTS_TIMEOUT, roots_of(&caller.peer)).await {

@@ -10,6 +10,7 @@ mod libraries;
 mod agents;
 mod commands;
 mod ends;
+mod http;
 mod official;
 mod page;
 mod peer;

@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use crate::{
+    http::HttpServer,
     libraries::{Library, Missing, run_bounded},
     support::{self, Gateway},
 };
@@ -16,20 +17,16 @@ fn library(name: &str) -> Result<Library, Missing> {
     Ok(library)
 }
 
-#[test]
-#[ignore = "long: installs from PyPI; .ci/run runs it"]
-fn python_with_mcp() {
-    check(library("python").and_then(|library| {
+fn python() -> Result<Command, Missing> {
+    library("python").and_then(|library| {
         let mut client = Command::new(library.python()?);
         client.arg(library.sources.join("client.py"));
         Ok(client)
-    }));
+    })
 }
 
-#[test]
-#[ignore = "long: installs from npm; .ci/run runs it"]
-fn typescript_with_the_sdk() {
-    check(library("node").and_then(|library| {
+fn typescript() -> Result<Command, Missing> {
+    library("node").and_then(|library| {
         for name in ["package.json", "package-lock.json", "client.mjs"] {
             library.copy(name);
         }
@@ -38,11 +35,32 @@ fn typescript_with_the_sdk() {
         let mut client = Command::new("node");
         client.arg(library.directory.join("client.mjs"));
         Ok(client)
-    }));
+    })
 }
 
-/// Runs a client, which starts the server itself, at a gateway of its own.
-fn check(client: Result<Command, Missing>) {
+#[test]
+#[ignore = "long: installs from PyPI; .ci/run runs it"]
+fn python_with_mcp() {
+    check(python(), Transport::Stdio);
+    check(python(), Transport::Http);
+}
+
+#[test]
+#[ignore = "long: installs from npm; .ci/run runs it"]
+fn typescript_with_the_sdk() {
+    check(typescript(), Transport::Stdio);
+    check(typescript(), Transport::Http);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    /// The client starts the server itself.
+    Stdio,
+    Http,
+}
+
+/// Runs a client at a gateway of its own.
+fn check(client: Result<Command, Missing>, transport: Transport) {
     let mut client = match client {
         Ok(client) => client,
         Err(Missing(what)) => return support::skip(&what),
@@ -53,11 +71,24 @@ fn check(client: Result<Command, Missing>) {
         rules.push(rule.parse::<toml::Table>().expect("it is TOML").into());
     });
     let workspace = tempfile::tempdir().expect("a temporary directory");
-    client.arg(env!("CARGO_BIN_EXE_provost"));
-    client.arg(format!("unix:{}", gateway.socket.display())).arg(workspace.path());
+    let server = match transport {
+        Transport::Stdio => {
+            client.arg(env!("CARGO_BIN_EXE_provost"));
+            client.arg(format!("unix:{}", gateway.socket.display())).arg(workspace.path());
+            None
+        }
+        Transport::Http => {
+            let server = HttpServer::start(gateway.clone());
+            client.arg(&server.url).arg(&server.token_file).arg(&server.workspace);
+            Some(server)
+        }
+    };
     let (printed, status) = run_bounded(&mut client);
     assert!(status.success(), "{status}: {printed}");
     let passed: Vec<&str> = printed.lines().filter(|line| CHECKS.contains(line)).collect();
-    assert_eq!(passed, CHECKS, "{printed}");
-    gateway.stop();
+    assert_eq!(passed, CHECKS, "{transport:?}: {printed}");
+    match server {
+        Some(server) => server.stop(),
+        None => gateway.stop(),
+    }
 }

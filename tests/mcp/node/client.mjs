@@ -1,17 +1,24 @@
-// The official TypeScript client of MCP against `provost mcp`: PROGRAM GATEWAY WORKSPACE.
+// The official TypeScript client of MCP against `provost mcp`: PROGRAM GATEWAY WORKSPACE, or URL TOKEN_FILE WORKSPACE for one on HTTP.
 
 import assert from "node:assert/strict";
-import { existsSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 
-const [program, gateway, workspace] = process.argv.slice(2);
+const [server, gateway, workspace] = process.argv.slice(2);
 const client = new Client({ name: "typescript", version: "1" });
+const overHttp = () => {
+  const headers = { Authorization: `Bearer ${readFileSync(gateway, "utf8").trim()}` };
+  return new StreamableHTTPClientTransport(new URL(server), { requestInit: { headers } });
+};
 await client.connect(
-  new StdioClientTransport({ command: program, args: ["mcp", "--gateway", gateway, "--root", workspace] }),
+  server.startsWith("http://")
+    ? overHttp()
+    : new StdioClientTransport({ command: server, args: ["mcp", "--gateway", gateway, "--root", workspace] }),
 );
 const call = (name, given = {}, options) => client.callTool({ name, arguments: given }, undefined, options);
 const text = (result) => result.content[0].text;

@@ -1,12 +1,14 @@
-"""The official Python client of MCP against `provost mcp`: PROGRAM GATEWAY WORKSPACE."""
+"""The official Python client of MCP against `provost mcp`: PROGRAM GATEWAY WORKSPACE, or URL TOKEN_FILE WORKSPACE for one on HTTP."""
 
 import asyncio
 import pathlib
 import sys
 
+import httpx2 as httpx
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
-PROGRAM, GATEWAY, WORKSPACE = sys.argv[1:]
+SERVER, GATEWAY, WORKSPACE = sys.argv[1:]
 TOOLS = ["run_command", "start_command", "read_output", "wait_command", "write_input", "kill_command", "list_commands"]
 
 
@@ -59,9 +61,15 @@ async def checks(client):
 
 
 async def main():
-    arguments = ["mcp", "--gateway", GATEWAY, "--root", WORKSPACE]
+    if SERVER.startswith("http://"):
+        token = pathlib.Path(GATEWAY).read_text().strip()
+        http = httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=100)
+        server = streamable_http_client(SERVER, http_client=http)
+    else:
+        arguments = ["mcp", "--gateway", GATEWAY, "--root", WORKSPACE]
+        server = StdioServerParameters(command=SERVER, args=arguments)
     async with asyncio.timeout(100):
-        async with Client(StdioServerParameters(command=PROGRAM, args=arguments)) as client:
+        async with Client(server) as client:
             await checks(client)
 
 
