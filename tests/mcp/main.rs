@@ -9,6 +9,7 @@ mod libraries;
 
 mod agents;
 mod commands;
+mod conformance;
 mod ends;
 mod http;
 mod official;
