@@ -51,6 +51,36 @@ class TerminalState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TERMINAL_STATE_FINISHED: _ClassVar[TerminalState]
     TERMINAL_STATE_RELEASED: _ClassVar[TerminalState]
 
+class WhenBusy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WHEN_BUSY_UNSPECIFIED: _ClassVar[WhenBusy]
+    WHEN_BUSY_REFUSE: _ClassVar[WhenBusy]
+    WHEN_BUSY_QUEUE: _ClassVar[WhenBusy]
+
+class LineEnding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LINE_ENDING_UNSPECIFIED: _ClassVar[LineEnding]
+    LINE_ENDING_CONFIRMED: _ClassVar[LineEnding]
+    LINE_ENDING_QUIET: _ClassVar[LineEnding]
+    LINE_ENDING_SHELL_ENDED: _ClassVar[LineEnding]
+
+class LineDoubt(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LINE_DOUBT_UNSPECIFIED: _ClassVar[LineDoubt]
+    LINE_DOUBT_MARKS_MISSING: _ClassVar[LineDoubt]
+    LINE_DOUBT_MARKS_FALSE: _ClassVar[LineDoubt]
+    LINE_DOUBT_SHELL_REPLACED: _ClassVar[LineDoubt]
+    LINE_DOUBT_FULL_SCREEN: _ClassVar[LineDoubt]
+    LINE_DOUBT_OUTPUT_LOST: _ClassVar[LineDoubt]
+
+class ShellActivity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SHELL_ACTIVITY_UNSPECIFIED: _ClassVar[ShellActivity]
+    SHELL_ACTIVITY_IDLE: _ClassVar[ShellActivity]
+    SHELL_ACTIVITY_BUSY: _ClassVar[ShellActivity]
+    SHELL_ACTIVITY_WAITING_FOR_INPUT: _ClassVar[ShellActivity]
+    SHELL_ACTIVITY_ENDED: _ClassVar[ShellActivity]
+
 class SpawnError(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SPAWN_ERROR_UNSPECIFIED: _ClassVar[SpawnError]
@@ -87,6 +117,24 @@ TERMINAL_STATE_CREATED: TerminalState
 TERMINAL_STATE_RUNNING: TerminalState
 TERMINAL_STATE_FINISHED: TerminalState
 TERMINAL_STATE_RELEASED: TerminalState
+WHEN_BUSY_UNSPECIFIED: WhenBusy
+WHEN_BUSY_REFUSE: WhenBusy
+WHEN_BUSY_QUEUE: WhenBusy
+LINE_ENDING_UNSPECIFIED: LineEnding
+LINE_ENDING_CONFIRMED: LineEnding
+LINE_ENDING_QUIET: LineEnding
+LINE_ENDING_SHELL_ENDED: LineEnding
+LINE_DOUBT_UNSPECIFIED: LineDoubt
+LINE_DOUBT_MARKS_MISSING: LineDoubt
+LINE_DOUBT_MARKS_FALSE: LineDoubt
+LINE_DOUBT_SHELL_REPLACED: LineDoubt
+LINE_DOUBT_FULL_SCREEN: LineDoubt
+LINE_DOUBT_OUTPUT_LOST: LineDoubt
+SHELL_ACTIVITY_UNSPECIFIED: ShellActivity
+SHELL_ACTIVITY_IDLE: ShellActivity
+SHELL_ACTIVITY_BUSY: ShellActivity
+SHELL_ACTIVITY_WAITING_FOR_INPUT: ShellActivity
+SHELL_ACTIVITY_ENDED: ShellActivity
 SPAWN_ERROR_UNSPECIFIED: SpawnError
 SPAWN_ERROR_COMMAND_NOT_FOUND: SpawnError
 SPAWN_ERROR_NOT_EXECUTABLE: SpawnError
@@ -113,7 +161,7 @@ class Pty(_message.Message):
     def __init__(self, columns: _Optional[int] = ..., rows: _Optional[int] = ..., term: _Optional[str] = ...) -> None: ...
 
 class CreateTerminalRequest(_message.Message):
-    __slots__ = ("session_id", "request_id", "program", "shell_line", "args", "env", "cwd", "output_byte_limit", "profile", "network", "output_mode", "stdin_mode", "overflow", "time_limit", "idle_limit", "kill_grace", "labels", "on_ask", "pty", "session_name")
+    __slots__ = ("session_id", "request_id", "program", "shell_line", "args", "env", "cwd", "output_byte_limit", "profile", "network", "output_mode", "stdin_mode", "overflow", "time_limit", "idle_limit", "kill_grace", "labels", "on_ask", "pty", "session_name", "kept_shell")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +189,7 @@ class CreateTerminalRequest(_message.Message):
     ON_ASK_FIELD_NUMBER: _ClassVar[int]
     PTY_FIELD_NUMBER: _ClassVar[int]
     SESSION_NAME_FIELD_NUMBER: _ClassVar[int]
+    KEPT_SHELL_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     request_id: str
     program: str
@@ -161,7 +210,12 @@ class CreateTerminalRequest(_message.Message):
     on_ask: OnAsk
     pty: Pty
     session_name: str
-    def __init__(self, session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[_sessions_pb2.EnvVar, _Mapping]]] = ..., cwd: _Optional[str] = ..., output_byte_limit: _Optional[int] = ..., profile: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., output_mode: _Optional[_Union[OutputMode, str]] = ..., stdin_mode: _Optional[_Union[StdinMode, str]] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., kill_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., on_ask: _Optional[_Union[OnAsk, str]] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ..., session_name: _Optional[str] = ...) -> None: ...
+    kept_shell: KeptShell
+    def __init__(self, session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[_sessions_pb2.EnvVar, _Mapping]]] = ..., cwd: _Optional[str] = ..., output_byte_limit: _Optional[int] = ..., profile: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., output_mode: _Optional[_Union[OutputMode, str]] = ..., stdin_mode: _Optional[_Union[StdinMode, str]] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., kill_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., on_ask: _Optional[_Union[OnAsk, str]] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ..., session_name: _Optional[str] = ..., kept_shell: _Optional[_Union[KeptShell, _Mapping]] = ...) -> None: ...
+
+class KeptShell(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class CreateTerminalResponse(_message.Message):
     __slots__ = ("terminal",)
@@ -170,7 +224,7 @@ class CreateTerminalResponse(_message.Message):
     def __init__(self, terminal: _Optional[_Union[Terminal, _Mapping]] = ...) -> None: ...
 
 class Terminal(_message.Message):
-    __slots__ = ("id", "session_id", "state", "command", "args", "cwd", "profile", "labels", "created_at", "started_at", "outcome", "receipt", "output", "pid", "output_byte_limit", "output_lost", "pty")
+    __slots__ = ("id", "session_id", "state", "command", "args", "cwd", "profile", "labels", "created_at", "started_at", "outcome", "receipt", "output", "pid", "output_byte_limit", "output_lost", "pty", "kept_shell")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -195,6 +249,7 @@ class Terminal(_message.Message):
     OUTPUT_BYTE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_LOST_FIELD_NUMBER: _ClassVar[int]
     PTY_FIELD_NUMBER: _ClassVar[int]
+    KEPT_SHELL_FIELD_NUMBER: _ClassVar[int]
     id: str
     session_id: str
     state: TerminalState
@@ -212,7 +267,8 @@ class Terminal(_message.Message):
     output_byte_limit: int
     output_lost: bool
     pty: Pty
-    def __init__(self, id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[_Union[TerminalState, str]] = ..., command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., profile: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., outcome: _Optional[_Union[_outcome_pb2.Outcome, _Mapping]] = ..., receipt: _Optional[_Union[_outcome_pb2.Receipt, _Mapping]] = ..., output: _Optional[_Iterable[_Union[OutputPosition, _Mapping]]] = ..., pid: _Optional[int] = ..., output_byte_limit: _Optional[int] = ..., output_lost: _Optional[bool] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ...) -> None: ...
+    kept_shell: KeptShell
+    def __init__(self, id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[_Union[TerminalState, str]] = ..., command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., profile: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., outcome: _Optional[_Union[_outcome_pb2.Outcome, _Mapping]] = ..., receipt: _Optional[_Union[_outcome_pb2.Receipt, _Mapping]] = ..., output: _Optional[_Iterable[_Union[OutputPosition, _Mapping]]] = ..., pid: _Optional[int] = ..., output_byte_limit: _Optional[int] = ..., output_lost: _Optional[bool] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ..., kept_shell: _Optional[_Union[KeptShell, _Mapping]] = ...) -> None: ...
 
 class OutputPosition(_message.Message):
     __slots__ = ("stream", "oldest_offset", "next_offset")
@@ -545,6 +601,116 @@ class ResumeRunResponse(_message.Message):
     chunk: OutputChunk
     finished: Terminal
     def __init__(self, resumed: _Optional[_Union[Terminal, _Mapping]] = ..., chunk: _Optional[_Union[OutputChunk, _Mapping]] = ..., finished: _Optional[_Union[Terminal, _Mapping]] = ...) -> None: ...
+
+class RunLineRequest(_message.Message):
+    __slots__ = ("terminal_id", "session_id", "line", "when_busy", "on_ask", "quiet_limit")
+    TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    WHEN_BUSY_FIELD_NUMBER: _ClassVar[int]
+    ON_ASK_FIELD_NUMBER: _ClassVar[int]
+    QUIET_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    terminal_id: str
+    session_id: str
+    line: str
+    when_busy: WhenBusy
+    on_ask: OnAsk
+    quiet_limit: _duration_pb2.Duration
+    def __init__(self, terminal_id: _Optional[str] = ..., session_id: _Optional[str] = ..., line: _Optional[str] = ..., when_busy: _Optional[_Union[WhenBusy, str]] = ..., on_ask: _Optional[_Union[OnAsk, str]] = ..., quiet_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class RunLineResponse(_message.Message):
+    __slots__ = ("started", "chunk", "gap", "waits", "end")
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    started: LineStarted
+    chunk: OutputChunk
+    gap: OutputGap
+    waits: LineWaits
+    end: LineEnd
+    def __init__(self, started: _Optional[_Union[LineStarted, _Mapping]] = ..., chunk: _Optional[_Union[OutputChunk, _Mapping]] = ..., gap: _Optional[_Union[OutputGap, _Mapping]] = ..., waits: _Optional[_Union[LineWaits, _Mapping]] = ..., end: _Optional[_Union[LineEnd, _Mapping]] = ...) -> None: ...
+
+class LineStarted(_message.Message):
+    __slots__ = ("line_id", "start_offset")
+    LINE_ID_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    line_id: str
+    start_offset: int
+    def __init__(self, line_id: _Optional[str] = ..., start_offset: _Optional[int] = ...) -> None: ...
+
+class LineWaits(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LineEnd(_message.Message):
+    __slots__ = ("ending", "exit_status", "start_offset", "end_offset", "doubts", "cwd", "outcome")
+    ENDING_FIELD_NUMBER: _ClassVar[int]
+    EXIT_STATUS_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DOUBTS_FIELD_NUMBER: _ClassVar[int]
+    CWD_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    ending: LineEnding
+    exit_status: int
+    start_offset: int
+    end_offset: int
+    doubts: _containers.RepeatedScalarFieldContainer[LineDoubt]
+    cwd: str
+    outcome: _outcome_pb2.Outcome
+    def __init__(self, ending: _Optional[_Union[LineEnding, str]] = ..., exit_status: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., doubts: _Optional[_Iterable[_Union[LineDoubt, str]]] = ..., cwd: _Optional[str] = ..., outcome: _Optional[_Union[_outcome_pb2.Outcome, _Mapping]] = ...) -> None: ...
+
+class WriteLineInputRequest(_message.Message):
+    __slots__ = ("terminal_id", "session_id", "line_id", "data", "eof")
+    TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    LINE_ID_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    EOF_FIELD_NUMBER: _ClassVar[int]
+    terminal_id: str
+    session_id: str
+    line_id: str
+    data: bytes
+    eof: bool
+    def __init__(self, terminal_id: _Optional[str] = ..., session_id: _Optional[str] = ..., line_id: _Optional[str] = ..., data: _Optional[bytes] = ..., eof: _Optional[bool] = ...) -> None: ...
+
+class WriteLineInputResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class InterruptLineRequest(_message.Message):
+    __slots__ = ("terminal_id", "session_id")
+    TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    terminal_id: str
+    session_id: str
+    def __init__(self, terminal_id: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
+
+class InterruptLineResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetShellRequest(_message.Message):
+    __slots__ = ("terminal_id", "session_id")
+    TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    terminal_id: str
+    session_id: str
+    def __init__(self, terminal_id: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
+
+class GetShellResponse(_message.Message):
+    __slots__ = ("activity", "cwd", "line_id", "queued_lines")
+    ACTIVITY_FIELD_NUMBER: _ClassVar[int]
+    CWD_FIELD_NUMBER: _ClassVar[int]
+    LINE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_LINES_FIELD_NUMBER: _ClassVar[int]
+    activity: ShellActivity
+    cwd: str
+    line_id: str
+    queued_lines: int
+    def __init__(self, activity: _Optional[_Union[ShellActivity, str]] = ..., cwd: _Optional[str] = ..., line_id: _Optional[str] = ..., queued_lines: _Optional[int] = ...) -> None: ...
 
 class ForwardRequest(_message.Message):
     __slots__ = ("start", "data", "end_of_input")
