@@ -393,10 +393,8 @@ impl Service for TerminalsService {
         request: Request<WatchTerminalsRequest>,
     ) -> Result<Response<Self::WatchTerminalsStream>, Status> {
         let peer = caller(&request)?;
-        let session = match request.get_ref().session_id.as_str() {
-            "" => None,
-            id => Some(self.find_session(&peer, id)?),
-        };
+        let id = request.get_ref().session_id.as_str();
+        let session = (!id.is_empty()).then(|| self.find_session(&peer, id)).transpose()?;
         Ok(Response::new(Box::pin(streams::watch(self.terminals.clone(), peer.principal, session))))
     }
 }

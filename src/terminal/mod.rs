@@ -54,7 +54,7 @@ pub use use_case::{
     adopt::{AdoptError, SandboxStatuses, UncheckedSandboxes},
     control::EndOfInput,
     forward::{Forwarded, Traffic},
-    line_driver::{LineDoubt, LineEnd, LineEnding},
+    line_end::{LineDoubt, LineEnd, LineEnding},
     new_request::NewRequest,
     resolve_approval::approval_observer,
     run,

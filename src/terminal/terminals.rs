@@ -153,7 +153,7 @@ impl Terminals {
         data: prost::bytes::Bytes,
         end: EndOfInput,
     ) -> Result<u64, OperationError> {
-        check_input_free(terminal)?;
+        control::check_input_free(terminal)?;
         control::write_stdin(terminal, None, data, end).await
     }
 
@@ -165,7 +165,7 @@ impl Terminals {
         data: prost::bytes::Bytes,
         end: EndOfInput,
     ) -> Result<u64, OperationError> {
-        check_input_free(terminal)?;
+        control::check_input_free(terminal)?;
         control::write_stdin(terminal, Some(offset), data, end).await
     }
 
@@ -394,13 +394,5 @@ impl Terminals {
     /// The policy in force.
     pub fn policy(&self) -> &ActivePolicy {
         self.context.policy()
-    }
-}
-
-/// While a line runs in a kept shell, the input is the line's.
-fn check_input_free(terminal: &Terminal) -> Result<(), OperationError> {
-    match &terminal.kept_shell {
-        Some(shell) if !shell.admits_others() => Err(OperationError::LineRunning),
-        Some(_) | None => Ok(()),
     }
 }

@@ -80,6 +80,9 @@ fn supervise(arguments: &[String]) -> ! {
         effective_confinement: EffectiveConfinement::default(),
         oom_score: OwnOomScore::open().unwrap(),
         gate: None,
+        session_files: Default::default(),
+        command_host_id: 0,
+        own_network: false,
         die_with_gateway: arguments[1] == "die",
         fail_at: None,
     })

@@ -13,7 +13,9 @@ use crate::{
     cgroup::directory::CgroupError,
     pool::PoolError,
     proto::supervisor::{SandboxPlan, Stage, StageFailure},
-    sandbox::{host::host_ids::HostIdError, launch::rootfs::RootfsError, roots::governing::GoverningError},
+    sandbox::{
+        host::host_ids::HostIdError, launch::rootfs_error::RootfsError, roots::governing::GoverningError,
+    },
     sys::fdpass::ReceiveError,
     wire::{
         EncodeError,

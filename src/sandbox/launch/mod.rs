@@ -3,10 +3,12 @@
 mod error;
 mod filters;
 mod mapped_groups;
+mod name_files;
 mod prepare;
 mod private_files;
 mod protected;
 mod rootfs;
+mod rootfs_error;
 mod start;
 
 pub use error::LaunchError;

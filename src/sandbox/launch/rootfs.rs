@@ -5,9 +5,8 @@
 //! nothing but the directories that a profile reserves (see `protected`).
 
 use std::{
-    io,
     os::{fd::AsFd, fd::OwnedFd, unix::fs::OpenOptionsExt},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use crate::{
@@ -15,8 +14,10 @@ use crate::{
     proto::supervisor::{Identity, MappedGroup, Mount, mount::Kind},
     sandbox::{
         launch::{
+            name_files::{RESOLV_CONF, Resolver, name_sources},
             private_files::{self, PrivateFiles},
-            protected::{self, ProtectError},
+            protected,
+            rootfs_error::RootfsError,
         },
         roots::{Root, RootRole},
         spec::{Owner, SessionFilesUse, SharedCache},
@@ -30,76 +31,6 @@ pub struct Rootfs {
     pub mounts: Vec<Mount>,
     /// The sources of mounts with `from_descriptor`, in order.
     pub sources: Vec<OwnedFd>,
-}
-
-/// nsswitch.conf(5) of a sandbox with a network of its own. Without a resolver a name is found in a file or refused at once: programs
-/// that ask a server that cannot be reached try again for a minute.
-fn name_sources(resolver: Resolver) -> String {
-    let host = std::fs::read_to_string("/etc/nsswitch.conf").unwrap_or_default();
-    let hosts = host.lines().find_map(|line| line.trim_start().strip_prefix("hosts:")).unwrap_or_default();
-    // A module that the host does not name may not be installed, and then every name is an error.
-    let own_name = if hosts.split_whitespace().any(|word| word == "myhostname") { " myhostname" } else { "" };
-    let databases = ["passwd", "group", "shadow", "networks", "protocols", "services", "ethers", "rpc"];
-    let others: String = databases.iter().map(|name| format!("{name}: files\n")).collect();
-    let dns = match resolver {
-        Resolver::Absent => "",
-        Resolver::OnLoopback => " dns",
-    };
-    format!("{others}hosts: files{dns}{own_name}\n")
-}
-
-/// Whether there is a resolver inside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Resolver {
-    Absent,
-    OnLoopback,
-}
-
-/// resolv.conf(5) where names are answered by the sandbox's own resolver, at once or never.
-const RESOLV_CONF: &str = "nameserver 127.0.0.1\noptions timeout:5 attempts:2\n";
-
-/// Why the root file system cannot be planned.
-#[derive(Debug, thiserror::Error)]
-pub enum RootfsError {
-    /// A directory that the profile adds is missing or cannot be opened.
-    #[error("open {path:?}, which the profile shows")]
-    ProfilePath {
-        /// Which one.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        cause: io::Error,
-    },
-    /// A path that is not absolute, or contains `..`.
-    #[error("{path:?} is no place in a sandbox: it must be absolute and without \"..\"")]
-    InvalidPath {
-        /// As in the profile.
-        path: PathBuf,
-    },
-    /// A user name that would garble /etc/passwd.
-    #[error("{name:?} is no user name")]
-    UserName {
-        /// As in the profile.
-        name: String,
-    },
-    /// Commands are never root, not even in their own namespace.
-    #[error("commands cannot have the id 0")]
-    RootId,
-    /// The session's directories cannot be held open once more.
-    #[error("hold the session's directories")]
-    SessionFiles(#[source] io::Error),
-    /// A protected file in a root cannot be mounted.
-    #[error(transparent)]
-    Protect(#[from] ProtectError),
-    /// A root cannot be read.
-    #[error("look at root {path:?}")]
-    Root {
-        /// Which one.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        cause: io::Error,
-    },
 }
 
 /// Plans the mounts. The file `covered` is shown read-only in the root that holds it.

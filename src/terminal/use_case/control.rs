@@ -141,3 +141,14 @@ pub(super) async fn running(terminal: &Terminal) -> Result<Arc<Sandbox>, Operati
         }
     }
 }
+
+/// While a line runs in a kept shell, the input is the line's.
+///
+/// # Errors
+/// [`OperationError::LineRunning`].
+pub fn check_input_free(terminal: &Terminal) -> Result<(), OperationError> {
+    match &terminal.kept_shell {
+        Some(shell) if !shell.admits_others() => Err(OperationError::LineRunning),
+        Some(_) | None => Ok(()),
+    }
+}

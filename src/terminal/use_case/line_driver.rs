@@ -10,11 +10,13 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::control::{self, EndOfInput};
+use super::{
+    line_end::{LineDoubt, LineEnd, LineEnding, LineProgress},
+    shell_terminal::{PromptState, foreground, fresh_nonce, next_offset, prompt_state, type_text},
+};
 use crate::{
     kept_shell::{FoundMark, Mark, MarkScanner, Nonce},
-    proto::{supervisor::Foreground, v1::Outcome},
-    sys::random,
+    proto::supervisor::Foreground,
     terminal::{
         channel::Channel,
         errors::{OperationError, RunLineError},
@@ -34,64 +36,6 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(2);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long without output before the kernel is asked whether something waits for input, and how often then.
 const QUIET_INTERVAL: Duration = Duration::from_millis(500);
-/// The last part of the output, in which the mark of a prompt is looked for.
-const LOOKED_AT_BYTES: u64 = 64 << 10;
-/// How long to wait when another caller's input fills the buffer of the terminal, and how often.
-const RETRY_AFTER: Duration = Duration::from_millis(20);
-const MAX_RETRIES: u32 = 250;
-
-/// What makes the answer to a line doubtful.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LineDoubt {
-    /// Marks did not come.
-    MarksMissing,
-    /// Marks came that the shell cannot have written, or too many.
-    MarksFalse,
-    /// The shell's process executes another program.
-    ShellReplaced,
-    /// A program took the whole screen.
-    FullScreen,
-    /// Output was overwritten before it was read.
-    OutputLost,
-}
-
-/// How the end of a line was found.
-#[derive(Debug, Clone, PartialEq)]
-pub enum LineEnding {
-    /// The shell has answered, with this exit status.
-    Confirmed(u8),
-    /// The shell waits for input, and nothing came for the time that the caller gave.
-    Quiet,
-    /// The shell has ended.
-    ShellEnded(Option<Arc<Outcome>>),
-}
-
-/// The end of a line.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LineEnd {
-    /// How it was found.
-    pub ending: LineEnding,
-    /// Where its output starts in the terminal's.
-    pub start_offset: u64,
-    /// The offset behind it.
-    pub end_offset: u64,
-    /// What makes this doubtful.
-    pub doubts: BTreeSet<LineDoubt>,
-    /// The shell's directory, as it says; empty: unknown.
-    pub cwd: String,
-}
-
-/// How far a line has come.
-#[derive(Debug, Clone, Default)]
-pub(super) struct LineProgress {
-    /// Where its output starts, once it has begun.
-    pub start: Option<u64>,
-    /// Up to here it is the line's output.
-    pub settled: u64,
-    /// How often it has begun to wait for input.
-    pub waits: u64,
-    pub end: Option<Arc<LineEnd>>,
-}
 
 /// The line that is driven.
 pub(super) struct LineDriver {
@@ -408,69 +352,4 @@ impl LineDriver {
             progress.end = Some(Arc::new(end));
         });
     }
-}
-
-/// What the retained output says of the prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PromptState {
-    /// No mark was ever written.
-    NoMarks,
-    /// The last mark is a prompt's, and nothing was entered after it.
-    AtPrompt,
-    /// Something runs, or the prompt has no mark any more.
-    Elsewhere,
-}
-
-/// Reads the marks in the last part of the output.
-pub(super) async fn prompt_state(terminal: &Arc<Terminal>) -> PromptState {
-    let Some((oldest, next)) = terminal.offsets(Channel::Stdout) else { return PromptState::Elsewhere };
-    let from = oldest.max(next.saturating_sub(LOOKED_AT_BYTES));
-    let Ok(mut cursor) = Cursor::without_hold(terminal.clone(), Channel::Stdout, from) else {
-        return PromptState::Elsewhere;
-    };
-    let (begin, data) = match cursor.try_next().await {
-        Ok(Some(OutputPiece::Data { offset, data })) => (offset, data),
-        Ok(None) => (from, prost::bytes::Bytes::new()),
-        // It was overwritten at this moment: something writes.
-        Ok(Some(OutputPiece::Gap { .. })) | Err(_) => return PromptState::Elsewhere,
-    };
-    match MarkScanner::new(begin).feed(&data).pop() {
-        None if begin == 0 => PromptState::NoMarks,
-        Some(FoundMark { mark: Mark::Prompt(_), end, .. }) => {
-            let after = usize::try_from(end - begin).ok().and_then(|end| data.get(end..));
-            match after.unwrap_or_default().contains(&b'\n') {
-                true => PromptState::Elsewhere,
-                false => PromptState::AtPrompt,
-            }
-        }
-        None | Some(_) => PromptState::Elsewhere,
-    }
-}
-
-/// What runs in the foreground of a terminal that runs.
-pub(super) async fn foreground(terminal: &Terminal) -> Result<Foreground, OperationError> {
-    let sandbox = control::running(terminal).await?;
-    control::answered(sandbox.foreground(terminal.id.to_string()).await)
-}
-
-/// Types into a shell that the caller holds.
-async fn type_text(terminal: &Terminal, text: String) -> Result<(), OperationError> {
-    let bytes = prost::bytes::Bytes::from(text);
-    for _ in 0..MAX_RETRIES {
-        match control::write_stdin(terminal, None, bytes.clone(), EndOfInput::NotYet).await {
-            Ok(written) if written == bytes.len() as u64 => return Ok(()),
-            Ok(_) => return Err(OperationError::Ended),
-            Err(OperationError::Errno(libc::EAGAIN)) => tokio::time::sleep(RETRY_AFTER).await,
-            Err(error) => return Err(error),
-        }
-    }
-    Err(OperationError::Errno(libc::EAGAIN))
-}
-
-fn next_offset(terminal: &Terminal) -> u64 {
-    terminal.offsets(Channel::Stdout).map_or(0, |(_, next)| next)
-}
-
-fn fresh_nonce() -> Result<Nonce, OperationError> {
-    random::bytes().map(Nonce::new).map_err(|errno| OperationError::Errno(errno as i32))
 }

@@ -11,8 +11,10 @@ use super::{
     approve::CallerGuard,
     context::TerminalContext,
     control::{self, EndOfInput},
-    line_driver::{self, LineDriver, LineProgress, PromptState},
+    line_driver::LineDriver,
+    line_end::LineProgress,
     running_line::RunningLine,
+    shell_terminal::{self, PromptState},
     steps::Requested,
 };
 use crate::{
@@ -251,11 +253,11 @@ impl TerminalContext {
         let line_id = shell.line_id();
         let activity = match terminal.wait_settled().await {
             Stage::Finished(_) | Stage::Released(_) => ShellActivity::Ended,
-            Stage::Created | Stage::Running => match line_driver::foreground(terminal).await {
+            Stage::Created | Stage::Running => match shell_terminal::foreground(terminal).await {
                 Err(OperationError::Ended) => ShellActivity::Ended,
                 Err(error) => return Err(error),
                 Ok(foreground) if line_id.is_none() && foreground.is_leader => {
-                    match line_driver::prompt_state(terminal).await {
+                    match shell_terminal::prompt_state(terminal).await {
                         PromptState::NoMarks | PromptState::AtPrompt => ShellActivity::Idle,
                         PromptState::Elsewhere if foreground.is_reading => ShellActivity::WaitingForInput,
                         PromptState::Elsewhere => ShellActivity::Busy,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::line_driver::{LineEnd, LineProgress};
+use super::line_end::{LineEnd, LineProgress};
 use crate::terminal::{
     channel::Channel,
     output::reader::{Cursor, OutputPiece, OutputReadError},

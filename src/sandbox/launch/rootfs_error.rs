@@ -1,0 +1,49 @@
+//! Why the root file system of a sandbox cannot be planned.
+
+use std::{io, path::PathBuf};
+
+use super::protected::ProtectError;
+
+/// Why the root file system cannot be planned.
+#[derive(Debug, thiserror::Error)]
+pub enum RootfsError {
+    /// A directory that the profile adds is missing or cannot be opened.
+    #[error("open {path:?}, which the profile shows")]
+    ProfilePath {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A path that is not absolute, or contains `..`.
+    #[error("{path:?} is no place in a sandbox: it must be absolute and without \"..\"")]
+    InvalidPath {
+        /// As in the profile.
+        path: PathBuf,
+    },
+    /// A user name that would garble /etc/passwd.
+    #[error("{name:?} is no user name")]
+    UserName {
+        /// As in the profile.
+        name: String,
+    },
+    /// Commands are never root, not even in their own namespace.
+    #[error("commands cannot have the id 0")]
+    RootId,
+    /// The session's directories cannot be held open once more.
+    #[error("hold the session's directories")]
+    SessionFiles(#[source] io::Error),
+    /// A protected file in a root cannot be mounted.
+    #[error(transparent)]
+    Protect(#[from] ProtectError),
+    /// A root cannot be read.
+    #[error("look at root {path:?}")]
+    Root {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+}
