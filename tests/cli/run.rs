@@ -420,7 +420,7 @@ fn a_use_of_the_hosts_network_says_what_it_reaches() {
     assert_eq!(code(&output), 126, "{}", shown(&output));
     let line = "[profile.workspace.network]: choices = [\"none\", \"proxy\", \"host\"]";
     assert!(stderr(&output).contains(line), "{}", shown(&output));
-    let policies = place.path().join("policies");
+    let policies = place.path().join("offering");
     fs::create_dir(&policies).unwrap();
     let shipped = include_str!("../../policies/default.toml");
     let offering =

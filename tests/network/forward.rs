@@ -125,6 +125,27 @@ async fn a_server_inside_is_reached_by_its_caller_through_a_port_or_a_socket() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: longer than a request may take to arrive"]
+async fn a_connection_on_which_nothing_is_sent_for_long_goes_on() {
+    let fixture = Fixture::start();
+    let session = Session::open(&fixture.gateway).await;
+    let port = 24_714;
+    let terminal = echo(&fixture, &session, "127.0.0.1", port).await;
+    let forwarding = Forwarding::start(&fixture, &terminal.id, port, "127.0.0.1:0");
+    let mut connection = TcpStream::connect(&forwarding.address).expect("it listens");
+    connection.write_all(b"before").expect("it is taken");
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    connection.write_all(b" and after").expect("it is taken");
+    connection.shutdown(Shutdown::Write).expect("it is open");
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).expect("it is text");
+    assert_eq!(answer, "inside:before and after");
+    assert_eq!(forwarding.stop(), "");
+    session.close().await;
+    fixture.gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_listens_on_ipv6_alone_is_reached_in_an_ordinary_users_sandbox_too() {
     if !is_root() {
         return skip("another user's gateway needs root");

@@ -47,8 +47,10 @@ const CONTINUOUS_MESSAGE_MAX_BYTES: u64 = (64 << 10) + 64;
 const PREFIX_BYTES: usize = 5;
 
 /// Calls that are answered by a stream, by the last part of their path.
-const STREAMING_CALLS: [&str; 10] = [
+const STREAMING_CALLS: [&str; 12] = [
     "Terminals/Attach",
+    "Terminals/Forward",
+    "Terminals/RunLine",
     "StreamOutput",
     "Run",
     "WatchTerminals",
@@ -60,13 +62,15 @@ const STREAMING_CALLS: [&str; 10] = [
     "Info",
 ];
 /// Calls whose callers go on sending, for as long as they like.
-const CONTINUOUS_CALLS: [&str; 1] = ["Terminals/Attach"];
+const CONTINUOUS_CALLS: [&str; 2] = ["Terminals/Attach", "Terminals/Forward"];
 /// Calls that end or hand over something, or wait: they are made whether or not there is room for what they answer.
-const PRIORITY_CALLS: [&str; 9] = [
+const PRIORITY_CALLS: [&str; 11] = [
     "KillTerminal",
     "ReleaseTerminal",
     "SignalTerminal",
     "WriteInput",
+    "WriteLineInput",
+    "InterruptLine",
     "CloseSession",
     "WaitForExit",
     "ResolveApproval",
@@ -388,6 +392,8 @@ mod tests {
                     let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
                     let is_stream = ResponseKind::of(&path) == ResponseKind::Streaming;
                     assert_eq!(is_stream, method.server_streaming(), "{path}");
+                    let goes_on = CONTINUOUS_CALLS.iter().any(|name| path.ends_with(name));
+                    assert_eq!(goes_on, method.client_streaming(), "{path}");
                     seen += 1;
                 }
             }
