@@ -14,6 +14,7 @@ mod git;
 mod inherited;
 mod manual;
 mod messages;
+mod packages;
 mod policies;
 mod repository;
 mod run;
