@@ -420,16 +420,13 @@ fn a_use_of_the_hosts_network_says_what_it_reaches() {
     assert_eq!(code(&output), 126, "{}", shown(&output));
     let line = "[profile.workspace.network]: choices = [\"none\", \"proxy\", \"host\"]";
     assert!(stderr(&output).contains(line), "{}", shown(&output));
-    let policies = place.path().join("offering");
-    fs::create_dir(&policies).unwrap();
-    let shipped = include_str!("../../policies/default.toml");
+    // Where it is offered, its use says what it reaches.
+    let file = place.policies().join("default.toml");
+    let shipped = fs::read_to_string(&file).unwrap();
     let offering =
         shipped.replace("choices = [\"none\", \"proxy\"]", "choices = [\"none\", \"proxy\", \"host\"]");
-    // As `provost run` has it by itself: limits where there are any.
-    let offering = offering.replace("requirement = \"require\"", "requirement = \"prefer\"");
-    fs::write(policies.join("default.toml"), offering).unwrap();
-    let directory = policies.display().to_string();
-    let output = place.output(&["--policies", &directory, "--receipt", "--network", "host"], &["true"]);
+    fs::write(&file, offering).unwrap();
+    let output = place.output(&["--receipt", "--network", "host"], &["true"]);
     assert_eq!(code(&output), 0, "{}", shown(&output));
     assert!(stderr(&output).contains("host: reaches services on the host's loopback"), "{}", shown(&output));
     let help = place.provost().args(["run", "--help"]).output().expect("provost starts");

@@ -53,7 +53,7 @@ async fn must_be_the_sessions(session: &Session, other: &Session) {
     let left = under(session, "workspace", Network::Unspecified, LEAVES).await;
     assert_eq!(code(&left.outcome), 0, "{}", left.text());
     let (own_id, expected) = (left.text(), format!("left\nleft\ndeep\ndeep\n{}", left.text()));
-    for (profile, network) in [("offline", Network::Unspecified), ("workspace", Network::Host)] {
+    for (profile, network) in [("offline", Network::Unspecified), ("workspace", Network::Proxy)] {
         let found = under(session, profile, network, FINDS).await;
         assert_eq!((code(&found.outcome), found.text()), (0, expected.clone()), "{profile} {network:?}");
     }

@@ -5,8 +5,9 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::OnceLock,
 };
 
 use serde_json::json;
@@ -47,6 +48,16 @@ impl Drop for Model {
 }
 
 pub(crate) fn claude_code() -> Result<Command, Missing> {
+    // Once, for all tests that run side by side.
+    static INSTALLED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let installed = INSTALLED.get_or_init(|| install_claude_code().map_err(|Missing(why)| why));
+    let directory = installed.as_ref().map_err(|why| Missing(why.clone()))?;
+    let mut agent = Command::new("node");
+    agent.arg(directory.join("node_modules/@anthropic-ai/claude-code/cli-wrapper.cjs"));
+    Ok(agent)
+}
+
+fn install_claude_code() -> Result<PathBuf, Missing> {
     let mut library = Library::prepare("mcp-claude")?;
     library.sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/claude");
     for name in ["package.json", "package-lock.json"] {
@@ -54,9 +65,7 @@ pub(crate) fn claude_code() -> Result<Command, Missing> {
     }
     let mut npm = Command::new("npm");
     library.run(npm.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]))?;
-    let mut agent = Command::new("node");
-    agent.arg(library.directory.join("node_modules/@anthropic-ai/claude-code/cli-wrapper.cjs"));
-    Ok(agent)
+    Ok(library.directory)
 }
 
 /// Has Claude Code talk to this model and to nobody else.

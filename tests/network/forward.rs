@@ -11,7 +11,7 @@ use std::{
 use provost::proto::v1::{
     ForwardRequest, ForwardStart, Network, forward_request::Message, forward_response::Event,
 };
-use tokio_stream::StreamExt as _;
+use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 
 use crate::{
     fixture::Fixture,
@@ -230,9 +230,11 @@ async fn forwarded_connections_are_bounded_and_their_places_come_back() {
         let start =
             ForwardStart { terminal_id: terminal.id.clone(), port: 24_715, ..ForwardStart::default() };
         let start = ForwardRequest { message: Some(Message::Start(start)) };
-        let requests = tokio_stream::iter([start]).chain(tokio_stream::pending());
+        // The connection is open for as long as its caller may still send.
+        let (sender, later) = tokio::sync::mpsc::channel::<ForwardRequest>(1);
+        let requests = tokio_stream::iter([start]).chain(ReceiverStream::new(later));
         match caller.terminals.clone().forward(requests).await {
-            Ok(answers) => held.push(answers),
+            Ok(answers) => held.push((sender, answers)),
             Err(status) => {
                 refused = Some(Refusal::from(status).reason);
                 break;
