@@ -19,11 +19,14 @@ fn narrow(place: &Place) {
         .expect("a file can be written");
 }
 
+/// Options, a command, its exit status, and what it says.
+type Case<'a> = (&'a [&'a str], &'a [&'a str], i32, &'a [&'a str]);
+
 #[test]
 fn a_refusal_names_the_rule_or_the_line_that_would_allow_it() {
     let place = Place::new();
     narrow(&place);
-    let cases: [(&[&str], &[&str], i32, &[&str]); 7] = [
+    let cases: [Case<'_>; 7] = [
         (
             &[],
             &["uname"],
