@@ -264,9 +264,29 @@ impl Emulator {
                 row.add_mark(column, *mark);
             }
         }
+        blank_halves(&mut row.cells, |column| cells[Column(column)].flags);
         let last = &cells[Column(usize::from(self.size.columns()) - 1)];
         row.is_wrapped = last.flags.contains(Flags::WRAPLINE);
         row
+    }
+}
+
+/// What inserting and deleting cells leaves of a wide character that lost its other half is shown by no terminal.
+fn blank_halves(cells: &mut [Cell], flags: impl Fn(usize) -> Flags) {
+    let has = |column: Option<usize>, flag: Flags| {
+        column.is_some_and(|column| column < cells.len() && flags(column).contains(flag))
+    };
+    let is_half = |column: usize| {
+        let is_wide = has(Some(column), Flags::WIDE_CHAR);
+        let is_spacer = has(Some(column), Flags::WIDE_CHAR_SPACER);
+        (is_wide && !has(column.checked_add(1), Flags::WIDE_CHAR_SPACER))
+            || (is_spacer && !has(column.checked_sub(1), Flags::WIDE_CHAR))
+    };
+    let halves: Vec<usize> = (0..cells.len()).filter(|column| is_half(*column)).collect();
+    for column in halves {
+        let cell = &mut cells[column];
+        cell.character = ' ';
+        cell.attributes = cell.attributes.within(Attributes::STYLE);
     }
 }
 
