@@ -32,7 +32,7 @@ fn a_restored_screen_is_the_screen() {
             .as_bytes(),
         b"\x1b[24;80Hx\x1b[4h\x1b[?7l\x1b[3;4r\x1b[?6h",
         b"\x1b[7m   \x1b[0m\x1b[1;79Hend",
-        // Halves of wide characters: at the end of a row, and beside what was deleted.
+        // Halves of wide characters: at the end of a row, and next to what was deleted.
         "\x1b[1;79H👍\x1b[1;1H\x1b[4hx".as_bytes(),
         "日本\x1b[1;2H\x1b[P".as_bytes(),
         "日本\x1b[1;1H\x1b[P".as_bytes(),
