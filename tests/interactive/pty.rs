@@ -242,6 +242,21 @@ async fn a_shell_at_its_prompt_is_hung_up_by_a_kill() {
 }
 
 #[tokio::test]
+async fn what_goes_on_after_it_was_hung_up_is_hung_up_again() {
+    in_session(&Gateway::shared(), async |session| {
+        let script =
+            "trap '' TERM; trap 'echo again; trap - HUP' HUP; echo ready; while :; do sleep 0.1; done";
+        let terminal = session.sh(script).pty(80, 24).create().await;
+        terminal.until("ready").await;
+        terminal.kill(Some(LONG_GRACE)).await;
+        terminal.until("again").await;
+        let outcome = terminal.wait().await;
+        assert_eq!((outcome.cause(), signal_name(&outcome)), (ExitCause::Killed, "SIGHUP"), "{outcome:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn limits_hold_as_for_pipes() {
     in_session(&Gateway::shared(), async |session| {
         let soon = Some(prost_types::Duration { seconds: 0, nanos: 300_000_000 });

@@ -64,6 +64,7 @@ impl Runtime {
             self.kill_tree(key);
         } else if stop.rescan_at <= now {
             self.terminate_tree(key);
+            self.hang_up_again(key);
         }
         let stop = self.terminals.get_mut(key)?.stop.as_mut()?;
         if stop.rescan_at <= now {
@@ -108,6 +109,22 @@ impl Runtime {
         }
         if let Some(stop) = self.terminals.get_mut(key).and_then(|terminal| terminal.stop.as_mut()) {
             stop.signalled.extend(new);
+        }
+    }
+
+    /// Sends HUP again to the leader of a PTY that goes on. A shell that is just about to read its next line when the signal
+    /// comes notes it and reads all the same: readline looks at its signals first and waits then.
+    fn hang_up_again(&mut self, key: SlotKey) {
+        let now = self.now;
+        let Some(terminal) = self.terminals.get_mut(key) else { return };
+        let (Some(stop), Some(_), None) = (&mut terminal.stop, &terminal.pty, &terminal.leader_exit) else {
+            return;
+        };
+        let (at, pause) = stop.hang_up_again;
+        if at <= now {
+            stop.hang_up_again = (now + pause, pause * 2);
+            // ESRCH is impossible: it is not reaped yet.
+            let _ = nix::sys::signal::kill(Pid::from_raw(terminal.pid), Signal::SIGHUP);
         }
     }
 

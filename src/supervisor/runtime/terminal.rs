@@ -22,6 +22,9 @@ use crate::{
 
 use super::{screen_notifier::ScreenNotifier, stdin_pipe::CommandStdin};
 
+/// How long a leader that was sent HUP has before it is sent it again; twice as long each time.
+const HANG_UP_INTERVAL: Duration = Duration::from_secs(2);
+
 /// No grace is longer.
 pub(super) const MAX_GRACE: Duration = Duration::from_secs(86_400);
 
@@ -139,6 +142,8 @@ pub(super) struct StopState {
     pub(super) rescan_at: Instant,
     /// Processes that were sent TERM.
     pub(super) signalled: HashSet<i32>,
+    /// When the leader of a PTY is sent HUP again, and how long it is left alone then.
+    pub(super) hang_up_again: (Instant, Duration),
     /// Processes other than the leader that had to be killed.
     pub(super) stragglers: u32,
     /// How often strays were searched.
@@ -172,6 +177,7 @@ impl StopState {
             killed_at: None,
             rescan_at: now,
             signalled: HashSet::new(),
+            hang_up_again: (now + HANG_UP_INTERVAL, HANG_UP_INTERVAL * 2),
             stragglers: 0,
             stray_scans: 0,
             given_up: false,

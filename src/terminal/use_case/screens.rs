@@ -25,6 +25,7 @@ use crate::{
     sandbox::{
         handle::Sandbox,
         host::Host,
+        requests::RequestError,
         screen_link::{ScreenError, ScreenLaunch, ScreenLink, ScreenObserver, launch_blocking},
     },
     terminal::{
@@ -311,8 +312,11 @@ impl Keeper {
         if !link.add(&id, size, ring, answers_from).await? {
             let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(ScreenError::Memory)?;
             link.set_notifier(&id, theirs.into()).await?;
-            let notified = self.sandbox.notify_screen(id, ours.into()).await;
-            notified.map_err(|_| ScreenAccessError::Unavailable)?;
+            match self.sandbox.notify_screen(id, ours.into()).await {
+                // The command has ended and is forgotten there: its ring has all that will ever be in it.
+                Ok(()) | Err(RequestError::Errno(libc::ENOENT)) => {}
+                Err(_) => return Err(ScreenAccessError::Unavailable),
+            }
         }
         Ok(link)
     }
