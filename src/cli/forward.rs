@@ -1,11 +1,13 @@
 //! `provost forward`: brings a port of a terminal's sandbox to a loopback port or a unix socket of the caller's.
 
 use std::{
+    convert::Infallible,
     io,
     net::SocketAddr,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use clap::Args;
@@ -13,6 +15,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, UnixListener},
     sync::{Semaphore, mpsc},
+    time::sleep,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
@@ -38,6 +41,8 @@ const MAX_CONNECTIONS: usize = 64;
 /// Messages of a connection on their way to the gateway.
 const QUEUED_MESSAGES: usize = 4;
 const READ_BYTES: usize = 32 << 10;
+/// How long nothing is accepted after an error.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// `provost forward`.
 #[derive(Debug, Args)]
@@ -178,20 +183,23 @@ pub(super) async fn forward(arguments: ForwardArguments) -> Result<u8, CliError>
             Ok(0)
         }
         signal = signals.next() => Ok(exit_status::from_signal(signal)),
-        error = serve(&listener, &terminals, &start) => {
-            Err(CliError::caused_by("cannot accept a connection", error))
-        }
+        never = serve(&listener, &terminals, &start) => match never {},
     }
 }
 
-async fn serve(listener: &Listener, terminals: &Terminals, start: &ForwardStart) -> io::Error {
+async fn serve(listener: &Listener, terminals: &Terminals, start: &ForwardStart) -> Infallible {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         // Closed never.
         let Ok(place) = places.clone().acquire_owned().await else { continue };
         let stream = match listener.accept().await {
             Ok(stream) => stream,
-            Err(error) => return error,
+            // No descriptor is free, or the client has left already: the connections that there are go on.
+            Err(error) => {
+                stdio::print_notice(&format!("cannot accept a connection: {error}"));
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
         };
         let (terminals, start) = (terminals.clone(), start.clone());
         tokio::spawn(async move {
