@@ -77,15 +77,14 @@ pub(super) async fn start(
     let program = words.next().unwrap_or_else(|| Ok(String::new()))?;
     let args = words.collect::<Result<Vec<_>, _>>()?;
     let mut sessions = client.sessions.clone();
-    let session = sessions.create_session(CreateSessionRequest {
+    let session = sessions.create_session(FrontEnd::Acp.sign(CreateSessionRequest {
         roots: vec![text(confinement.workspace.as_os_str())?],
         profile: confinement.profile.unwrap_or_default(),
         lifetime: v1::Lifetime::OwnerProcess.into(),
         extent: v1::WorkspaceExtent::Repository.into(),
-        front_end: FrontEnd::Acp.name(),
         labels: [("acp.confined-agent".to_owned(), "yes".to_owned())].into(),
         ..Default::default()
-    });
+    }));
     let session_id = session.await?.into_inner().session.unwrap_or_default().id;
     let create = CreateTerminalRequest {
         session_id: session_id.clone(),

@@ -287,16 +287,15 @@ impl AcpSessions {
         let text = |root: &PathBuf| root.to_string_lossy().into_owned();
         let id =
             (session.id.len() <= LABEL_MAX_BYTES).then(|| ("acp.session".to_owned(), session.id.clone()));
-        Ok(v1::CreateSessionRequest {
+        Ok(FrontEnd::Acp.sign(v1::CreateSessionRequest {
             roots: roots.map(text).collect(),
             read_only_roots: self.shared.read_only.iter().map(text).collect(),
-            front_end: FrontEnd::Acp.name(),
-            labels: std::iter::once(FrontEnd::Acp.label()).chain(id).collect(),
+            labels: id.into_iter().collect(),
             profile: self.profile.clone(),
             lifetime: v1::Lifetime::OwnerProcess.into(),
             extent: v1::WorkspaceExtent::Repository.into(),
             ..Default::default()
-        })
+        }))
     }
 
     async fn close_at_gateway(&self, id: &str) {

@@ -12,7 +12,7 @@ use super::{
     approval_prompt::OnAskChoice,
     argument_values::{EnvArgument, parse_assignment, parse_duration, parse_gateway},
 };
-use crate::gateway::parse_listen;
+use crate::{gateway::parse_listen, proto::v1};
 
 /// `provost serve`.
 #[derive(Debug, Args)]
@@ -88,6 +88,14 @@ impl WorkspaceArguments {
     /// The directories that were named; none for the current directory.
     pub(super) fn roots(&self) -> &[PathBuf] {
         &self.root
+    }
+
+    /// How much is taken of what lies around the first directory: named directories are taken as they are.
+    pub(super) fn extent(&self) -> v1::WorkspaceExtent {
+        match self.root[..] {
+            [] => v1::WorkspaceExtent::Repository,
+            [_, ..] => v1::WorkspaceExtent::Unspecified,
+        }
     }
 
     /// The working directory for a command whose first directory is `root`. A directory that exists is given by its real path,

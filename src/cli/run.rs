@@ -54,10 +54,6 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     // First of all: from here on an interrupt leaves nothing behind.
     let mut signals =
         TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
-    let extent = match arguments.workspace.roots() {
-        [] => v1::WorkspaceExtent::Repository,
-        _ => v1::WorkspaceExtent::Unspecified,
-    };
     let roots = workspace_roots(arguments.workspace.roots())?;
     let read_only_roots = real_paths(&arguments.ro)?;
     let working_directory = arguments.workspace.working_directory(&roots[0]);
@@ -84,7 +80,7 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     let workspace = v1::CreateSessionRequest {
         roots: texts(roots, "the workspace's path")?,
         read_only_roots: texts(read_only_roots, "the path of --ro")?,
-        extent: extent.into(),
+        extent: arguments.workspace.extent().into(),
         lifetime: match arguments.session {
             Some(_) => v1::Lifetime::Explicit,
             None => v1::Lifetime::OwnerProcess,
@@ -172,13 +168,12 @@ async fn in_session(
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     let mut sessions = connection.client().sessions;
-    let opening = sessions.create_session(v1::CreateSessionRequest {
+    let opening = sessions.create_session(FrontEnd::Cli.sign(v1::CreateSessionRequest {
         profile: create.profile.clone(),
         network: create.network,
-        front_end: FrontEnd::Cli.name(),
-        labels: create.labels.clone().into_iter().chain([FrontEnd::Cli.label()]).collect(),
+        labels: create.labels.clone(),
         ..workspace
-    });
+    }));
     let session = match unless_interrupted(signals, opening).await {
         Ok(session) => session?.into_inner().session.unwrap_or_default(),
         Err(signal) => return Ok(RunEnd::interrupted_by(signal)),

@@ -76,11 +76,16 @@ async fn start_at(
         lifetime: v1::Lifetime::Explicit.into(),
         profile: create.profile.clone(),
         network: create.network,
-        front_end: FrontEnd::Cli.name(),
-        labels: create.labels.clone().into_iter().chain([FrontEnd::Cli.label()]).collect(),
+        labels: create.labels.clone(),
         ..workspace
     };
-    let session = client.sessions.create_session(session).await?.into_inner().session.unwrap_or_default();
+    let session = client
+        .sessions
+        .create_session(FrontEnd::Cli.sign(session))
+        .await?
+        .into_inner()
+        .session
+        .unwrap_or_default();
     if let Some(line) = session.repository.as_ref().and_then(receipt::repository_notice) {
         stdio::print_notice(&line);
     }

@@ -73,19 +73,14 @@ pub(super) async fn shell(arguments: ShellArguments) -> Result<u8, CliError> {
             ));
         }
     };
-    let extent = match arguments.workspace.roots() {
-        [] => v1::WorkspaceExtent::Repository,
-        _ => v1::WorkspaceExtent::Unspecified,
-    };
     let roots = workspace_roots(arguments.workspace.roots())?;
     let cwd = arguments.workspace.working_directory(&roots[0]);
     let path = |path: PathBuf| text(path.into_os_string(), "the workspace's path");
     let workspace = v1::CreateSessionRequest {
         roots: roots.into_iter().map(path).collect::<Result<_, _>>()?,
-        extent: extent.into(),
+        extent: arguments.workspace.extent().into(),
         lifetime: v1::Lifetime::OwnerProcess.into(),
         profile: arguments.profile.clone().unwrap_or_default(),
-        labels: [FrontEnd::Cli.label()].into(),
         ..Default::default()
     };
     let mut env = Vec::new();
@@ -117,10 +112,11 @@ async fn in_session(
     signals: &mut TerminationSignals,
 ) -> Result<u8, CliError> {
     let mut sessions = connection.client().sessions;
-    let session = match unless_interrupted(signals, sessions.create_session(workspace)).await {
-        Ok(session) => session?.into_inner().session.unwrap_or_default(),
-        Err(signal) => return Ok(exit_status::from_signal(signal)),
-    };
+    let session =
+        match unless_interrupted(signals, sessions.create_session(FrontEnd::Cli.sign(workspace))).await {
+            Ok(session) => session?.into_inner().session.unwrap_or_default(),
+            Err(signal) => return Ok(exit_status::from_signal(signal)),
+        };
     if let Some(line) = session.repository.as_ref().and_then(receipt::repository_notice) {
         stdio::print_notice(&line);
     }

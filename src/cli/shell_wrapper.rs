@@ -217,17 +217,16 @@ fn workspace(
     }
     let digest: String = digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let v1::ProcessIdentity { pid, start_ticks } = agent.identity;
-    Ok(v1::CreateSessionRequest {
+    Ok(FrontEnd::Shell.sign(v1::CreateSessionRequest {
         roots,
         extent: extent.into(),
         profile,
         lifetime: v1::Lifetime::OwnerProcess.into(),
         owner_process: Some(agent.identity),
         name: format!("shell-{pid}-{start_ticks}-{digest}"),
-        front_end: FrontEnd::Shell.name(),
-        labels: [FrontEnd::Shell.label(), ("shell.agent".to_owned(), agent.program.clone())].into(),
+        labels: [("shell.agent".to_owned(), agent.program.clone())].into(),
         ..Default::default()
-    })
+    }))
 }
 
 /// Reads where the line has ended, and writes it for the agent. An agent that learns nothing stays where it was.

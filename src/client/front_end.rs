@@ -3,13 +3,15 @@
 //! It is the caller's claim, which the gateway does not check. The label of the same name is for rules, which may restrict by it and never
 //! grant. A session that a program opened over gRPC itself has the field `grpc`, and no such label.
 
+use crate::proto::v1::CreateSessionRequest;
+
 /// The name of the label.
-pub const FRONT_END_LABEL: &str = "front_end";
+const FRONT_END_LABEL: &str = "front_end";
 
 /// A front end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrontEnd {
-    /// `provost run`.
+    /// `provost run` and `provost shell`.
     Cli,
     /// `provost acp`, and programs that embed its terminals.
     Acp,
@@ -20,19 +22,37 @@ pub enum FrontEnd {
 }
 
 impl FrontEnd {
-    /// The label that a session opened by it has.
-    pub fn label(self) -> (String, String) {
-        (FRONT_END_LABEL.to_owned(), self.name())
+    /// The request as one of this front end: with its name in the field and in the label.
+    #[must_use]
+    pub fn sign(self, mut request: CreateSessionRequest) -> CreateSessionRequest {
+        self.name().clone_into(&mut request.front_end);
+        request.labels.insert(FRONT_END_LABEL.to_owned(), self.name().to_owned());
+        request
     }
 
-    /// What a session opened by it has in its field `front_end`.
-    pub fn name(self) -> String {
-        let name = match self {
+    fn name(self) -> &'static str {
+        match self {
             Self::Cli => "cli",
             Self::Acp => "acp",
             Self::Mcp => "mcp",
             Self::Shell => "shell",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signed_request_keeps_its_own_labels_and_cannot_name_another_front_end() {
+        let own = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let request = CreateSessionRequest {
+            labels: [own("team", "a"), own(FRONT_END_LABEL, "mcp")].into(),
+            ..Default::default()
         };
-        name.to_owned()
+        let signed = FrontEnd::Shell.sign(request);
+        assert_eq!(signed.front_end, "shell");
+        assert_eq!(signed.labels, [own("team", "a"), own(FRONT_END_LABEL, "shell")].into());
     }
 }

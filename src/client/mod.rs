@@ -26,7 +26,7 @@ use crate::proto::v1::{
 
 pub use advice::{advice_when_denied, advice_when_not_started};
 pub use denial::{denial_json, denial_line, denial_lines};
-pub use front_end::{FRONT_END_LABEL, FrontEnd};
+pub use front_end::FrontEnd;
 pub use retrying::{Attempts, RetryingClient, is_unanswered, may_have_been_received};
 
 /// How much of one stream may be under way before the reader has taken it. Large, for bulk output.

@@ -110,15 +110,14 @@ impl McpSession {
                 printable::truncate(&printable::line(name), CLIENT_NAME_MAX_BYTES).to_owned(),
             )
         });
-        let request = v1::CreateSessionRequest {
+        let request = FrontEnd::Mcp.sign(v1::CreateSessionRequest {
             roots: roots.iter().map(|root| root.to_string_lossy().into_owned()).collect(),
-            front_end: FrontEnd::Mcp.name(),
-            labels: std::iter::once(FrontEnd::Mcp.label()).chain(name).collect(),
+            labels: name.into_iter().collect(),
             profile: self.profile.clone(),
             lifetime: v1::Lifetime::OwnerProcess.into(),
             request_id: ulid::Ulid::generate().to_string(),
             ..Default::default()
-        };
+        });
         let opened = self.client.call_with_timeout(|client| {
             let request = request.clone();
             async move { client.sessions.clone().create_session(request).await }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     peer::{Peer, id, text},
+    permission,
     support::{Gateway, Process, eventually},
 };
 
@@ -150,7 +151,8 @@ fn what_is_no_message_or_too_long_ends_neither_the_server_nor_its_commands() {
 
 #[test]
 fn sessions_of_every_front_end_are_in_one_journal_and_are_found_by_it() {
-    let gateway = Gateway::start();
+    // A kept shell needs the exec gate.
+    let gateway = permission::gateway(permission::gated);
     let mut peer = Peer::at(&gateway);
     peer.tool("run_command", json!({ "command": "true" }));
     assert!(peer.leave().success());
@@ -165,6 +167,7 @@ fn sessions_of_every_front_end_are_in_one_journal_and_are_found_by_it() {
     };
     for arguments in [
         &["run", "true"][..],
+        &["shell", "--line", "true", "bash"],
         &["shell-wrapper", "--", "-c", "true"],
         &["acp", "--confine-agent", "--", "true"],
     ] {
@@ -219,7 +222,8 @@ fn sessions_of_every_front_end_are_in_one_journal_and_are_found_by_it() {
             );
             let sessions: std::collections::HashSet<_> =
                 found.iter().map(|record| record["session"].to_string()).collect();
-            assert_eq!(sessions.len(), 1, "{front_end}: {found:?}");
+            let expected = if front_end == "cli" { 2 } else { 1 };
+            assert_eq!(sessions.len(), expected, "{front_end}: {found:?}");
         }
     }
     assert!(records(&[], "no-such").is_empty());

@@ -13,11 +13,11 @@ const REASON: &str = "publishing is for people";
 /// Its only target does what the rule denies, ignores that this fails, and goes on.
 const MAKEFILE: &str = "all:\n\t-touch published\n\t@echo done\n";
 
-fn gateway(policy: fn(&mut toml::Table)) -> Arc<Gateway> {
+pub(crate) fn gateway(policy: fn(&mut toml::Table)) -> Arc<Gateway> {
     Gateway::start_with(Options { policy: Some(policy), ..Options::default() })
 }
 
-fn rules(policy: &mut toml::Table) {
+pub(crate) fn rules(policy: &mut toml::Table) {
     let rules = policy["rule"].as_array_mut().expect("there are rules");
     for rule in [
         format!(
@@ -30,7 +30,7 @@ fn rules(policy: &mut toml::Table) {
     }
 }
 
-fn gated(policy: &mut toml::Table) {
+pub(crate) fn gated(policy: &mut toml::Table) {
     rules(policy);
     let profile = policy["profile"]["workspace"].as_table_mut().expect("a profile");
     let gate = "enabled = true\nrequirement = \"require\"".parse::<toml::Table>().expect("it is TOML");
