@@ -6,13 +6,13 @@
 use std::time::Duration;
 
 use rmcp::model::{
-    BooleanSchema, ClientResult, ElicitRequest, ElicitRequestParams, ElicitationAction, ElicitationSchema,
-    PrimitiveSchemaDefinition, ServerRequest,
+    BooleanSchema, ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction,
+    ElicitationSchema, PrimitiveSchemaDefinition, ServerRequest,
 };
 use tokio::time::timeout;
 use tonic::Status;
 
-use super::session::Caller;
+use super::session::{Asked, Caller};
 use crate::{
     client::Client,
     printable,
@@ -45,7 +45,7 @@ pub(super) enum Answer {
 }
 
 /// Asks the person at the client.
-pub(super) async fn ask(caller: &Caller, command: &str, why: &str) -> Answer {
+pub(super) async fn ask(caller: &Caller, approval: &str, command: &str, why: &str) -> Answer {
     if caller.capabilities.as_ref().is_none_or(|capabilities| capabilities.elicitation.is_none()) {
         return Answer::None;
     }
@@ -60,19 +60,36 @@ pub(super) async fn ask(caller: &Caller, command: &str, why: &str) -> Answer {
         .build();
     let Ok(requested_schema) = schema else { return Answer::None };
     let form = ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema };
-    let asked = caller.peer.send_request(ServerRequest::ElicitRequest(ElicitRequest::new(form)));
-    match timeout(ANSWER_TIMEOUT, asked).await {
-        Ok(Ok(ClientResult::ElicitResult(answer))) => match answer.action {
-            ElicitationAction::Accept if answer.content.as_ref().is_some_and(|form| form[FIELD] == true) => {
-                Answer::Yes
-            }
-            _ => Answer::No,
-        },
-        Ok(Ok(_)) | Err(_) => Answer::None,
-        Ok(Err(error)) => {
-            tracing::info!(%error, "the client cannot be asked");
-            Answer::None
+    let asked = async {
+        match &caller.asked {
+            Asked::ByRequest => ask_by_request(caller, form).await,
+            Asked::ByTask(task) => serde_json::from_value(task.ask(form).await?).ok(),
+            Asked::ByAnswer(call) => serde_json::from_value(call.ask(approval, form)?).ok(),
         }
+    };
+    match timeout(ANSWER_TIMEOUT, asked).await {
+        Ok(Some(answer)) => meaning(&answer),
+        Ok(None) | Err(_) => Answer::None,
+    }
+}
+
+async fn ask_by_request(caller: &Caller, form: ElicitRequestParams) -> Option<ElicitResult> {
+    match caller.peer.send_request(ServerRequest::ElicitRequest(ElicitRequest::new(form))).await {
+        Ok(ClientResult::ElicitResult(answer)) => Some(answer),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::info!(%error, "the client cannot be asked");
+            None
+        }
+    }
+}
+
+fn meaning(answer: &ElicitResult) -> Answer {
+    match answer.action {
+        ElicitationAction::Accept if answer.content.as_ref().is_some_and(|form| form[FIELD] == true) => {
+            Answer::Yes
+        }
+        _ => Answer::No,
     }
 }
 

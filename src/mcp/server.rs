@@ -5,8 +5,9 @@ use std::{sync::Arc, time::Duration};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult,
-        PaginatedRequestParams, ServerCapabilities, ServerConfig,
+        CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, GetTaskParams,
+        GetTaskResult, Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities,
+        ServerConfig, UpdateTaskParams,
     },
     service::RequestContext,
 };
@@ -24,8 +25,10 @@ use super::{
     output,
     progress::Progress,
     report,
-    session::{Caller, McpSession},
+    retried_call::RetriedCall,
+    session::{Asked, Caller, McpSession},
     start::{NewCommand, Starter},
+    tasks::Tasks,
     tools::{self, ToolName},
     waiting::{self, Waited},
 };
@@ -47,7 +50,8 @@ const INSTRUCTIONS: &str = "Commands run in a sandbox: they can write to the wor
 /// Serves one client, or several that share its session. All clones are one.
 #[derive(Debug, Clone)]
 pub(super) struct McpServer {
-    starter: Arc<Starter>,
+    pub(super) starter: Arc<Starter>,
+    pub(super) tasks: Arc<Tasks>,
     calls: Arc<Semaphore>,
 }
 
@@ -57,6 +61,7 @@ impl McpServer {
         let session = McpSession::new(client.clone(), &options);
         Self {
             starter: Arc::new(Starter { client, session, approvals: options.approvals }),
+            tasks: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
         }
     }
@@ -70,6 +75,7 @@ impl McpServer {
         &self,
         tool: ToolName,
         request: CallToolRequestParams,
+        asked: Asked,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ToolError> {
         let Ok(_place) = self.calls.try_acquire() else {
@@ -77,8 +83,8 @@ impl McpServer {
         };
         let given = request.arguments;
         match tool {
-            ToolName::Run => self.run(arguments::parse(given)?, context).await,
-            ToolName::Start => self.start(arguments::parse(given)?, context).await,
+            ToolName::Run => self.run(arguments::parse(given)?, asked, context).await,
+            ToolName::Start => self.start(arguments::parse(given)?, asked, context).await,
             ToolName::Read => self.read(arguments::parse(given)?).await,
             ToolName::Wait => self.wait(arguments::parse(given)?, context).await,
             ToolName::Write => self.write(arguments::parse(given)?, context).await,
@@ -93,17 +99,15 @@ impl McpServer {
     async fn run(
         &self,
         arguments: RunArguments,
+        asked: Asked,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ToolError> {
         let wait = arguments::wait(arguments.wait_seconds)?;
         let progress = progress_of(&context);
         let command = NewCommand::to_run(&arguments);
-        let terminal = self.starter.start(caller_of(&context), command, &context.ct).await?;
-        if let Some(stdin) = arguments.stdin {
-            // A command that does not read is waited for all the same.
-            let (client, terminal) = (self.client().clone(), terminal.clone());
-            tokio::spawn(async move { write_input(&client, &terminal, stdin, true).await });
-        }
+        let terminal =
+            self.starter.start(Caller { asked, ..caller_of(&context) }, command, &context.ct).await?;
+        self.feed(&terminal, arguments.stdin);
         match self.until(&terminal, wait, &progress, &context).await? {
             Waited::Ended | Waited::Running => self.report(&terminal, Keep::IfNeeded).await,
             Waited::Cancelled => {
@@ -113,13 +117,23 @@ impl McpServer {
         }
     }
 
+    /// Writes the standard input. A command that does not read it is waited for all the same.
+    pub(super) fn feed(&self, terminal: &v1::Terminal, stdin: Option<String>) {
+        if let Some(stdin) = stdin {
+            let (client, terminal) = (self.client().clone(), terminal.clone());
+            tokio::spawn(async move { write_input(&client, &terminal, stdin, true).await });
+        }
+    }
+
     async fn start(
         &self,
         arguments: StartArguments,
+        asked: Asked,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ToolError> {
         let command = NewCommand::to_start(arguments);
-        let terminal = self.starter.start(caller_of(&context), command, &context.ct).await?;
+        let terminal =
+            self.starter.start(Caller { asked, ..caller_of(&context) }, command, &context.ct).await?;
         let text = format!(
             "Started. id: {}\nRead its output with read_output, wait with wait_command.",
             terminal.id
@@ -248,7 +262,11 @@ impl McpServer {
     }
 
     /// The result for a command, which is removed when it has ended and nothing of it is left to read.
-    async fn report(&self, terminal: &v1::Terminal, keep: Keep) -> Result<CallToolResult, ToolError> {
+    pub(super) async fn report(
+        &self,
+        terminal: &v1::Terminal,
+        keep: Keep,
+    ) -> Result<CallToolResult, ToolError> {
         let of_command = |status: Status| ToolError::of_command(&terminal.id, &status);
         let now = waiting::get(self.client(), terminal).await.map_err(of_command)?;
         let shown = output::shown(self.client(), &now).await.map_err(of_command)?;
@@ -260,14 +278,14 @@ impl McpServer {
         Ok(result)
     }
 
-    fn client(&self) -> &RetryingClient {
+    pub(super) fn client(&self) -> &RetryingClient {
         &self.starter.client
     }
 }
 
 /// Whether a command that has ended stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keep {
+pub(super) enum Keep {
     Always,
     /// If the result does not show all of it.
     IfNeeded,
@@ -290,21 +308,22 @@ async fn write_input(
     Ok(client.client().terminals.write_input(request).await?.into_inner().written_bytes)
 }
 
-fn caller_of(context: &RequestContext<RoleServer>) -> Caller {
+pub(super) fn caller_of(context: &RequestContext<RoleServer>) -> Caller {
     Caller {
         peer: context.peer.clone(),
         capabilities: context.client_capabilities(),
         name: context.client_info().map(|client| format!("{} {}", client.name, client.version)),
+        asked: Asked::ByRequest,
     }
 }
 
-fn progress_of(context: &RequestContext<RoleServer>) -> Progress {
+pub(super) fn progress_of(context: &RequestContext<RoleServer>) -> Progress {
     Progress::new(context.peer.clone(), context.meta.get_progress_token())
 }
 
 impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().build();
+        let capabilities = ServerCapabilities::builder().enable_tools().enable_tasks().build();
         let mut info = ServerConfig::new(capabilities);
         info.server_info = Implementation::new("provost", env!("CARGO_PKG_VERSION"));
         info.instructions = Some(INSTRUCTIONS.to_owned());
@@ -321,14 +340,45 @@ impl ServerHandler for McpServer {
 
     async fn call_tool(
         &self,
-        request: CallToolRequestParams,
+        mut request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let Some(tool) = ToolName::parse(&request.name) else {
             let name = printable::bounded_line(&request.name, 80).into_owned();
             return Err(ErrorData::invalid_params(format!("unknown tool {name:?}"), None));
         };
-        let result = self.call(tool, request, context).await.unwrap_or_else(ToolError::into_result);
-        Ok(result.into())
+        let knows_tasks = context.client_capabilities().is_some_and(|client| client.supports_tasks());
+        let retried = RetriedCall::of(&mut request, &context);
+        let asked = retried.clone().map_or(Asked::ByRequest, Asked::ByAnswer);
+        let answered = match tool {
+            ToolName::Run if knows_tasks => self.run_as_task(request.arguments, context).await,
+            _ => self.call(tool, request, asked, context).await.map(CallToolResponse::from),
+        };
+        let question = || retried.and_then(|call| call.question());
+        Ok(answered.unwrap_or_else(|error| question().unwrap_or_else(|| error.into_result().into())))
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        self.task(&request.task_id).await.map(GetTaskResult::new)
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.answer_task(&request.task_id, request.input_responses)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.stop_task(&request.task_id)
     }
 }

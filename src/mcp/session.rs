@@ -3,13 +3,15 @@
 //! Its directories are fixed when it is first opened. A gateway that has closed it, because it was told to stop
 //! everything, gets it opened again with the same ones.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use rmcp::{Peer, RoleServer, ServiceError, model::ClientCapabilities};
 use tokio::{sync::Mutex, time::timeout};
 use tonic::Code;
 
-use super::{ClientRoots, McpOptions, errors::ToolError, roots};
+use super::{
+    ClientRoots, McpOptions, errors::ToolError, retried_call::RetriedCall, roots, tasks::CommandTask,
+};
 use crate::{
     client::{FrontEnd, RetryingClient},
     printable,
@@ -29,6 +31,18 @@ pub(super) struct Caller {
     pub(super) peer: Peer<RoleServer>,
     pub(super) capabilities: Option<ClientCapabilities>,
     pub(super) name: Option<String>,
+    /// How it is asked what a rule asks.
+    pub(super) asked: Asked,
+}
+
+/// How the person at a client is asked.
+pub(super) enum Asked {
+    /// By a request to the client.
+    ByRequest,
+    /// When the client asks how its task goes.
+    ByTask(Arc<CommandTask>),
+    /// By the call's answer.
+    ByAnswer(Arc<RetriedCall>),
 }
 
 /// The session of one client.

@@ -158,7 +158,7 @@ impl Starter {
         let (Some(approval), "APPROVAL_REQUIRED") = (approval, errors::reason_of(&refused).as_str()) else {
             return Err(refused);
         };
-        let decision = match elicitation::ask(caller, &command.shown(), refused.message()).await {
+        let decision = match elicitation::ask(caller, &approval, &command.shown(), refused.message()).await {
             Answer::Yes => v1::ApprovalDecision::Approve,
             Answer::No => v1::ApprovalDecision::Deny,
             Answer::None => return Err(refused),

@@ -17,3 +17,4 @@ mod page;
 mod peer;
 mod permission;
 mod shell_prefix;
+mod tasks;
