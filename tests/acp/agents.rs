@@ -49,7 +49,7 @@ fn the_commands_of_claude_code_run_confined() {
 }
 
 #[test]
-#[ignore = "long: installs from npm or PyPI; .ci/run runs it"]
+#[ignore = "long: .ci/long agents runs it"]
 fn the_commands_of_mistral_vibe_run_confined() {
     // It needs a Python that is newer than that of some systems that CI runs on.
     let Some(python) = newer_python() else {
