@@ -37,7 +37,7 @@ pub struct ApprovalQuestion {
     pub session: SessionId,
     /// The gateway's id of it.
     pub approval_id: String,
-    /// The command with its arguments, as the agent gave it.
+    /// The command with its arguments, as the agent gave it; or the connection that a running one wants.
     pub command: String,
     /// The part of it that the rule asks about, in its normal form.
     pub matched_command: String,
@@ -122,7 +122,7 @@ pub(super) async fn watch_questions(
     client: Client,
     gateway_session: String,
     questions: Arc<PendingQuestions>,
-    mut execs: impl WatchedApprovals,
+    mut running: impl WatchedApprovals,
     closed: CancellationToken,
 ) {
     let listening = async {
@@ -135,9 +135,9 @@ pub(super) async fn watch_questions(
                     let mut stream = stream.into_inner();
                     while let Ok(Some(change)) = stream.message().await {
                         let approval = change.approval.unwrap_or_default();
-                        match approval.exec {
-                            Some(_) => execs.changed(approval),
-                            None => questions.deliver(approval),
+                        match approval.exec.is_some() || approval.connection.is_some() {
+                            true => running.changed(approval),
+                            false => questions.deliver(approval),
                         }
                     }
                 }
@@ -205,6 +205,9 @@ pub(super) fn question(session: &SessionId, approval: Approval) -> ApprovalQuest
     for arg in &approval.args {
         command.push(' ');
         command.push_str(arg);
+    }
+    if approval.connection.is_some() {
+        command.clone_from(&approval.matched_command);
     }
     ApprovalQuestion {
         session: session.clone(),

@@ -1,7 +1,7 @@
-//! Questions about execs within commands that run, put to the user of the editor.
+//! Questions about execs and connections within commands that run, put to the user of the editor.
 //!
-//! No call of the agent's waits with such a question: the gateway holds the exec. Another approver may answer at the gateway
-//! meanwhile, or the exec's process may end; then the question is taken back.
+//! No call of the agent's waits with such a question: the gateway holds it. Another approver may answer at the gateway
+//! meanwhile, or the process may end; then the question is taken back.
 
 use std::collections::HashMap;
 
@@ -55,7 +55,7 @@ impl WatchedApprovals for ExecQuestions {
                 ApprovalReply::Deny(comment) => (ApprovalDecision::Deny, comment),
             };
             if let Err(status) = approval_prompt::resolve(&client, &approval_id, decision, comment).await {
-                tracing::warn!(error = %status, "an answer about an exec does not reach the gateway");
+                tracing::warn!(error = %status, "an answer about a running command does not reach the gateway");
             }
         });
     }

@@ -16,7 +16,7 @@ pub use approvers::{Approver, Approvers};
 pub use config::{ApprovalConfig, ApprovalLimitReached};
 pub use id::ApprovalId;
 pub use request::{
-    Answer, Approval, ApprovalRequest, ApprovalStatus, ApproverDecision, AskedExec, RequestMode,
-    RequestedAction,
+    Answer, Approval, ApprovalRequest, ApprovalStatus, ApproverDecision, AskedConnection, AskedExec,
+    AskedWithin, RequestMode, RequestedAction,
 };
 pub use store::{ApprovalObserver, ApprovalResolveError, ApprovalStore, ApprovalWait, Resolution};

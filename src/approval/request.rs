@@ -1,6 +1,6 @@
 //! One approval request: what is asked, by whom, its status and its answer.
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
 
 use super::id::ApprovalId;
 use crate::{
@@ -28,8 +28,30 @@ pub struct RequestedAction {
     pub env_names: Vec<String>,
     /// The request's own id.
     pub request_id: Option<String>,
-    /// The exec within a command that runs, where the question is about one.
-    pub exec: Option<AskedExec>,
+    /// What waits within a command that runs, where the question is about that.
+    pub within: Option<AskedWithin>,
+}
+
+/// What of a running command waits for the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AskedWithin {
+    /// An exec.
+    Exec(AskedExec),
+    /// A connection.
+    Connection(AskedConnection),
+}
+
+/// A connection that waits for the answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AskedConnection {
+    /// The terminal, where it is known.
+    pub terminal: Option<String>,
+    /// The name or address that was asked for.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// What the name leads to, where the question is about that.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// An exec that waits for the answer.

@@ -131,9 +131,13 @@ fn question(approval: &v1::Approval) -> String {
         "" => String::new(),
         reason => format!(": {}", printable::line(reason)),
     };
-    let within = if approval.exec.is_some() { " about an exec within the command" } else { "" };
+    let (within, wanted) = match (&approval.exec, &approval.connection) {
+        (Some(_), _) => (" about an exec within the command", "run it?"),
+        (None, Some(_)) => (" about a connection of the command", "connect?"),
+        (None, None) => ("", "run it?"),
+    };
     format!(
-        "provost: rule {} asks{within}{reason}\nprovost:   {}\nprovost: in {}, session {}\nprovost: run it? [y/N] ",
+        "provost: rule {} asks{within}{reason}\nprovost:   {}\nprovost: in {}, session {}\nprovost: {wanted} [y/N] ",
         printable::line(&approval.rule),
         printable::line(&approval.matched_command),
         printable::line(&approval.cwd),

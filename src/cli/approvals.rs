@@ -216,6 +216,8 @@ struct ApprovalJson {
     request_id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     exec: Option<ExecJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection: Option<ConnectionJson>,
     answer: Option<AnswerJson>,
 }
 
@@ -226,6 +228,15 @@ struct ExecJson {
     file: String,
     interpreters: Vec<String>,
     args_omitted: u32,
+}
+
+/// The connection that waits, of a command that runs.
+#[derive(Debug, Serialize)]
+struct ConnectionJson {
+    terminal_id: String,
+    host: String,
+    port: u32,
+    addresses: Vec<String>,
 }
 
 /// What a person said.
@@ -270,6 +281,12 @@ impl From<&v1::Approval> for ApprovalJson {
                 file: exec.file.clone(),
                 interpreters: exec.interpreters.clone(),
                 args_omitted: exec.args_omitted,
+            }),
+            connection: approval.connection.as_ref().map(|connection| ConnectionJson {
+                terminal_id: connection.terminal_id.clone(),
+                host: connection.host.clone(),
+                port: connection.port,
+                addresses: connection.addresses.clone(),
             }),
             answer: approval.answer.as_ref().map(|answer| AnswerJson {
                 decision: match answer.decision() {

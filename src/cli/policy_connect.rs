@@ -10,7 +10,7 @@ use crate::{
     policy::{
         PolicySet,
         command::rule::Decision,
-        connect::{ConnectDecision, ConnectRequest, DialTarget, NAME_RULE, Tunnel},
+        connect::{Approved, ConnectDecision, ConnectRequest, DialTarget, NAME_RULE, Tunnel},
     },
     printable,
 };
@@ -27,7 +27,7 @@ pub(super) struct Caller<'a> {
 /// A decision about a name or an address.
 #[derive(Debug, Serialize)]
 struct ExplainedConnection {
-    /// "allow" or "deny".
+    /// "allow", "ask" or "deny".
     decision: Decision,
     /// The rule that decided, `default`, or the name of a check of the proxy's own.
     rule: String,
@@ -41,7 +41,7 @@ struct ExplainedConnection {
     /// The address that was decided on; absent: the name was.
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<IpAddr>,
-    /// What may be spoken: "checked" or "any".
+    /// What may be spoken, unless it is denied: "checked" or "any".
     #[serde(skip_serializing_if = "Option::is_none")]
     tunnel: Option<Tunnel>,
     /// Rules that only watch and that are about it.
@@ -75,6 +75,7 @@ pub(super) fn explain(
                 principal: caller.principal,
                 profile: profile.as_str(),
                 destination: &destination,
+                approved: Approved::Nothing,
             };
             decide(policy, &request, addresses)
         }
@@ -103,7 +104,7 @@ fn decide(
         location: policy.rule_location(decided.reason.rule()).map(|at| format!("{}:{}", at.file, at.line)),
         destination: request.destination.to_string(),
         address,
-        tunnel: (decided.decision == Decision::Allow).then_some(decided.tunnel),
+        tunnel: (decided.decision != Decision::Deny).then_some(decided.tunnel),
         observed: decided.observed,
     };
     let at = |address: IpAddr| {
@@ -115,7 +116,7 @@ fn decide(
     }
     let name = explained(policy.connect_name(request), None);
     // A name that is refused is not resolved.
-    let is_resolved = name.decision == Decision::Allow;
+    let is_resolved = name.decision != Decision::Deny;
     std::iter::once(name)
         .chain(addresses.iter().filter(|_| is_resolved).map(|address| at(*address)))
         .collect()

@@ -19,13 +19,15 @@ use super::{
 };
 use crate::{
     approval::{
-        Answer, Approval, ApprovalId, ApprovalStatus, ApprovalStore, ApproverDecision, AskedExec, RequestMode,
+        Answer, Approval, ApprovalId, ApprovalStatus, ApprovalStore, ApproverDecision, AskedConnection,
+        AskedExec, AskedWithin, RequestMode,
     },
     policy::CommandSpec,
     proto::v1::{
-        Approval as ApprovalWord, ApprovalAnswer, ApprovalDecision, ApprovalExec, ApprovalState,
-        ListApprovalsRequest, ListApprovalsResponse, ResolveApprovalRequest, ResolveApprovalResponse,
-        WatchApprovalsRequest, WatchApprovalsResponse, approval, approvals_server::Approvals as Service,
+        Approval as ApprovalWord, ApprovalAnswer, ApprovalConnection, ApprovalDecision, ApprovalExec,
+        ApprovalState, ListApprovalsRequest, ListApprovalsResponse, ResolveApprovalRequest,
+        ResolveApprovalResponse, WatchApprovalsRequest, WatchApprovalsResponse, approval,
+        approvals_server::Approvals as Service,
     },
     session::{Principal, Session, SessionId, Sessions},
     terminal::{Terminals, outcome::timestamp},
@@ -195,6 +197,11 @@ fn approval_message(approval: &Approval) -> ApprovalWord {
         CommandSpec::Argv { command, args } => (approval::Command::Program(command.clone()), args.clone()),
         CommandSpec::ShellLine(line) => (approval::Command::ShellLine(line.clone()), Vec::new()),
     };
+    let (exec, connection) = match &request.within {
+        Some(AskedWithin::Exec(exec)) => (Some(exec_message(exec)), None),
+        Some(AskedWithin::Connection(connection)) => (None, Some(connection_message(connection))),
+        None => (None, None),
+    };
     ApprovalWord {
         id: approval.id().to_string(),
         state: state_message(approval.state).into(),
@@ -215,7 +222,8 @@ fn approval_message(approval: &Approval) -> ApprovalWord {
         has_waiting_call: asked.mode == RequestMode::Waiting,
         request_id: request.request_id.clone().unwrap_or_default(),
         answer: approval.answer.as_deref().map(answer_message),
-        exec: request.exec.as_ref().map(exec_message),
+        exec,
+        connection,
     }
 }
 
@@ -225,6 +233,15 @@ fn exec_message(exec: &AskedExec) -> ApprovalExec {
         file: exec.file.clone(),
         interpreters: exec.interpreters.clone(),
         args_omitted: exec.args_omitted,
+    }
+}
+
+fn connection_message(connection: &AskedConnection) -> ApprovalConnection {
+    ApprovalConnection {
+        terminal_id: connection.terminal.clone().unwrap_or_default(),
+        host: connection.host.clone(),
+        port: connection.port.into(),
+        addresses: connection.addresses.iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     network::destination::{Destination, Host},
     proto::net::{
         AboutAddresses, AboutHost, AboutName, Address, Attempt, BadRequest, Denied, Dial, Disagreement,
-        Protocol, question::About, verdict::Verdict,
+        Protocol, Resolve, question::About, verdict::Verdict,
     },
     wire::net::MAX_HOST_BYTES,
 };
@@ -54,7 +54,20 @@ pub(super) fn attempt(host: &[u8], port: u16, protocol: Protocol, terminal_id: &
     while host.len() > MAX_HOST_BYTES {
         host.pop();
     }
-    Attempt { host, port: port.into(), protocol: protocol.into(), terminal_id: terminal_id.to_owned() }
+    Attempt {
+        host,
+        port: port.into(),
+        protocol: protocol.into(),
+        terminal_id: terminal_id.to_owned(),
+        approval: String::new(),
+    }
+}
+
+/// What was approved holds for the further questions about the same connection.
+fn take_approval(attempt: &mut Attempt, approval: String) {
+    if !approval.is_empty() {
+        attempt.approval = approval;
+    }
 }
 
 impl Connector {
@@ -62,30 +75,37 @@ impl Connector {
         Self { link, resolver }
     }
 
-    /// Makes a connection, or says why there is none.
-    pub(super) async fn connect(&self, attempt: Attempt) -> Result<Upstream, Refusal> {
-        let (addresses, destination) = match self.ask(&attempt, About::Host(AboutHost {})).await? {
+    /// Makes a connection, or says why there is none. `program` is watched while a person is asked; `None`: it is watched elsewhere.
+    pub(super) async fn connect(
+        &self,
+        mut attempt: Attempt,
+        program: Option<&TcpStream>,
+    ) -> Result<Upstream, Refusal> {
+        let (addresses, destination) = match self.ask(&attempt, About::Host(AboutHost {}), program).await? {
             Verdict::Dial(dial) => return self.dial(attempt, dial).await,
             Verdict::Denied(denied) => return Err(refusal(denied)),
-            Verdict::Resolve(_) => self.addresses(&attempt).await?,
-            Verdict::Ports(_) => return Err(unavailable()),
+            Verdict::Resolve(Resolve { approval }) => {
+                take_approval(&mut attempt, approval);
+                self.addresses(&attempt).await?
+            }
+            Verdict::Ports(_) | Verdict::Waiting(_) => return Err(unavailable()),
         };
         let asked = addresses.iter().map(|address| Address {
             address: address.to_string(),
             is_hosts_own: is_hosts_own(*address, destination.port),
         });
         let about = About::Addresses(AboutAddresses { addresses: asked.collect() });
-        match self.ask(&attempt, about).await? {
+        match self.ask(&attempt, about, program).await? {
             Verdict::Dial(dial) => self.dial(attempt, dial).await,
             Verdict::Denied(denied) => Err(refusal(denied)),
-            Verdict::Resolve(_) | Verdict::Ports(_) => Err(unavailable()),
+            Verdict::Resolve(_) | Verdict::Ports(_) | Verdict::Waiting(_) => Err(unavailable()),
         }
     }
 
     /// Asks what a name may be used for. Nothing of it leaves the host.
     pub(super) async fn name(&self, attempt: &Attempt, open_ports: Vec<u32>) -> NameVerdict {
         let about = About::Name(AboutName { open_ports });
-        let Ok(answer) = self.link.ask(attempt, about).await else { return NameVerdict::Unavailable };
+        let Ok(answer) = self.link.ask(attempt, about, None).await else { return NameVerdict::Unavailable };
         match answer.verdict {
             Verdict::Ports(ports) => {
                 let ports = ports.ports.into_iter().filter_map(|port| u16::try_from(port).ok()).collect();
@@ -93,16 +113,18 @@ impl Connector {
             }
             Verdict::Denied(denied) if denied.rule == UNAVAILABLE => NameVerdict::Unavailable,
             Verdict::Denied(_) => NameVerdict::Denied,
-            Verdict::Resolve(_) | Verdict::Dial(_) => NameVerdict::Unavailable,
+            Verdict::Resolve(_) | Verdict::Dial(_) | Verdict::Waiting(_) => NameVerdict::Unavailable,
         }
     }
 
     /// Reports that a program speaks of another host than was allowed. Resolves when the journal has it.
     pub(super) async fn disagree(&self, allowed: &Allowed, found: String) -> Refusal {
         let disagreement = Disagreement { found, connection_id: allowed.connection_id.clone() };
-        match self.ask(&allowed.attempt, About::Disagreement(disagreement)).await {
+        match self.ask(&allowed.attempt, About::Disagreement(disagreement), None).await {
             Ok(Verdict::Denied(denied)) => refusal(denied),
-            Ok(Verdict::Resolve(_) | Verdict::Dial(_) | Verdict::Ports(_)) => unavailable(),
+            Ok(Verdict::Resolve(_) | Verdict::Dial(_) | Verdict::Ports(_) | Verdict::Waiting(_)) => {
+                unavailable()
+            }
             Err(refusal) => refusal,
         }
     }
@@ -110,11 +132,16 @@ impl Connector {
     /// Reports a request that names no host, or two. Resolves when the journal has it.
     pub(super) async fn refuse_request(&self, attempt: &Attempt, problem: String) {
         // It is refused whatever the gateway says.
-        let _ = self.ask(attempt, About::BadRequest(BadRequest { problem })).await;
+        let _ = self.ask(attempt, About::BadRequest(BadRequest { problem }), None).await;
     }
 
-    async fn ask(&self, attempt: &Attempt, about: About) -> Result<Verdict, Refusal> {
-        self.link.ask(attempt, about).await.map(|answer| answer.verdict).map_err(|_| unavailable())
+    async fn ask(
+        &self,
+        attempt: &Attempt,
+        about: About,
+        program: Option<&TcpStream>,
+    ) -> Result<Verdict, Refusal> {
+        self.link.ask(attempt, about, program).await.map(|answer| answer.verdict).map_err(|_| unavailable())
     }
 
     async fn addresses(&self, attempt: &Attempt) -> Result<(Vec<IpAddr>, Destination), Refusal> {
@@ -138,9 +165,10 @@ impl Connector {
         Refusal::Failed(error.to_string())
     }
 
-    async fn dial(&self, attempt: Attempt, dial: Dial) -> Result<Upstream, Refusal> {
+    async fn dial(&self, mut attempt: Attempt, dial: Dial) -> Result<Upstream, Refusal> {
         let port = u16::try_from(attempt.port).map_err(|_| unavailable())?;
-        let Dial { addresses, connection_id, any_protocol } = dial;
+        let Dial { addresses, connection_id, any_protocol, approval } = dial;
+        take_approval(&mut attempt, approval);
         let allowed = Allowed { attempt, connection_id, any_protocol };
         let mut report = EndReport::new(self.link.clone(), &allowed);
         let mut failure = "it has no address".to_owned();

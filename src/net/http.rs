@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     network::destination::{Destination, Host},
-    proto::net::Protocol,
+    proto::net::{Attempt, Protocol},
 };
 
 const HTTP_PORT: u16 = 80;
@@ -54,6 +54,17 @@ pub(super) struct Tunnel {
     pub(super) protocol: Protocol,
     /// The terminal that the program says it belongs to.
     pub(super) terminal_id: String,
+    /// What the gateway has given for an approval of the tunnel; it holds for its requests.
+    pub(super) approval: String,
+}
+
+/// Where a request comes from.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub(super) protocol: Protocol,
+    pub(super) terminal_id: String,
+    /// Of its tunnel, where it has one.
+    pub(super) approval: String,
 }
 
 /// Serves the requests of a program in a tunnel, until it ends. None is asked for without being judged.
@@ -65,9 +76,9 @@ where
         let (connector, tunnel) = (connector.clone(), tunnel.clone());
         async move {
             let target = target_in_tunnel(&request, &tunnel.destination);
-            Ok::<_, Infallible>(
-                forward(&connector, request, target, tunnel.protocol, &tunnel.terminal_id).await,
-            )
+            let Tunnel { protocol, terminal_id, approval, .. } = tunnel;
+            let origin = Origin { protocol, terminal_id, approval };
+            Ok::<_, Infallible>(forward(&connector, request, target, origin).await)
         }
     });
     // A program that breaks the protocol ends its own connection.
@@ -160,21 +171,21 @@ pub(super) async fn forward(
     connector: &Arc<Connector>,
     request: Request<Incoming>,
     target: Result<Destination, TargetError>,
-    protocol: Protocol,
-    terminal_id: &str,
+    Origin { protocol, terminal_id, approval }: Origin,
 ) -> Response<Body> {
     let destination = match target {
         Ok(destination) => destination,
         Err(error) => {
             let (host, port) = named_host(&request);
-            let asked = attempt(&host, port, protocol, terminal_id);
+            let asked = attempt(&host, port, protocol, &terminal_id);
             connector.refuse_request(&asked, error.to_string()).await;
             return told(StatusCode::BAD_REQUEST, "network.request", &error.to_string());
         }
     };
     let host = destination.host.to_string();
-    let wanted = attempt(host.as_bytes(), destination.port, protocol, terminal_id);
-    let upstream = match connector.connect(wanted).await {
+    let wanted = attempt(host.as_bytes(), destination.port, protocol, &terminal_id);
+    // A program that goes away ends this.
+    let upstream = match connector.connect(Attempt { approval, ..wanted }, None).await {
         Ok(upstream) => upstream,
         Err(refusal) => return refused(&destination, &refusal),
     };

@@ -12,22 +12,23 @@ use std::{
 
 use prost::Message as _;
 use tokio::{
+    net::TcpStream,
     sync::{mpsc, oneshot},
-    time::timeout,
+    time::sleep,
 };
 
-use super::limits::VERDICT_TIMEOUT;
+use super::{limits::VERDICT_TIMEOUT, program};
 use crate::{
     proto::net::{
-        Attempt, Ended, FromNet, Question, Ready, ToNet, Verdict, from_net::Message, question::About, to_net,
-        verdict,
+        Attempt, Ended, FromNet, Question, Ready, ToNet, Verdict, Withdrawn, from_net::Message,
+        question::About, to_net, verdict,
     },
     sys::{fdpass::FrameReceiver, frame_stream::FrameStream},
     wire::{self, net::MAX_CONNECTIONS},
 };
 
-/// Messages that wait to be written: each connection has one question and one end at most.
-const MAX_QUEUED_MESSAGES: usize = 2 * MAX_CONNECTIONS;
+/// Messages that wait to be written: each connection has one question, one that was taken back and one end at most.
+const MAX_QUEUED_MESSAGES: usize = 3 * MAX_CONNECTIONS;
 
 /// A verdict, and the sockets that came with it.
 #[derive(Debug)]
@@ -45,8 +46,16 @@ pub(super) struct NoVerdict;
 #[derive(Debug)]
 pub(super) struct GatewayLink {
     outgoing: mpsc::Sender<Message>,
-    pending: Mutex<HashMap<u64, oneshot::Sender<Answer>>>,
+    pending: Mutex<HashMap<u64, Pending>>,
     last_number: AtomicU64,
+}
+
+/// A question without a verdict.
+#[derive(Debug)]
+struct Pending {
+    answer: oneshot::Sender<Answer>,
+    /// Says that it waits for a person; `None`: that is known.
+    waits: Option<oneshot::Sender<()>>,
 }
 
 impl GatewayLink {
@@ -71,17 +80,33 @@ impl GatewayLink {
         Ok((link.clone(), Verdicts { link, stream }))
     }
 
-    /// Asks the gateway.
-    pub(super) async fn ask(&self, attempt: &Attempt, about: About) -> Result<Answer, NoVerdict> {
+    /// Asks the gateway. Where a person is asked that may take long: the question is taken back when the program closes its
+    /// connection, or when this is dropped.
+    pub(super) async fn ask(
+        &self,
+        attempt: &Attempt,
+        about: About,
+        program: Option<&TcpStream>,
+    ) -> Result<Answer, NoVerdict> {
         let number = self.last_number.fetch_add(1, Relaxed) + 1;
-        let (sender, receiver) = oneshot::channel();
-        self.lock().insert(number, sender);
-        let forget = ForgetOnDrop { link: self, number };
+        let (answer, mut answered) = oneshot::channel();
+        let (waits, mut waiting) = oneshot::channel();
+        self.lock().insert(number, Pending { answer, waits: Some(waits) });
+        let _forget = ForgetOnDrop { link: self, number };
         let question = Question { number, attempt: Some(attempt.clone()), about: Some(about) };
         self.outgoing.send(Message::Question(question)).await.map_err(|_| NoVerdict)?;
-        let verdict = timeout(VERDICT_TIMEOUT, receiver).await;
-        drop(forget);
-        verdict.map_err(|_| NoVerdict)?.map_err(|_| NoVerdict)
+        tokio::select! {
+            biased;
+            answer = &mut answered => return answer.map_err(|_| NoVerdict),
+            Ok(()) = &mut waiting => {}
+            () = sleep(VERDICT_TIMEOUT) => return Err(NoVerdict),
+        }
+        // The gateway ends every question of a person in time, or ends with this process.
+        tokio::select! {
+            biased;
+            answer = answered => answer.map_err(|_| NoVerdict),
+            () = program::gone(program) => Err(NoVerdict),
+        }
     }
 
     /// Reports the end of a connection that was allowed. Called where nothing can wait; there is room for the ends of all.
@@ -89,12 +114,12 @@ impl GatewayLink {
         let _ = self.outgoing.try_send(Message::Ended(ended));
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Answer>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Pending>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A question whose asker is gone has no place in the table.
+/// A question whose asker is gone has no place in the table, and a person is not asked it any more.
 struct ForgetOnDrop<'a> {
     link: &'a GatewayLink,
     number: u64,
@@ -102,7 +127,11 @@ struct ForgetOnDrop<'a> {
 
 impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
-        self.link.lock().remove(&self.number);
+        let forgotten = self.link.lock().remove(&self.number);
+        if forgotten.is_some_and(|pending| pending.waits.is_none()) {
+            // There is room for it; see `MAX_QUEUED_MESSAGES`.
+            let _ = self.link.outgoing.try_send(Message::Withdrawn(Withdrawn { number: self.number }));
+        }
     }
 }
 
@@ -123,10 +152,16 @@ impl Verdicts {
             else {
                 return;
             };
+            if let verdict::Verdict::Waiting(_) = verdict {
+                let waits = self.link.lock().get_mut(&number).and_then(|pending| pending.waits.take());
+                // The asker may have given up.
+                let _ = waits.map(|waits| waits.send(()));
+                continue;
+            }
             let asker = self.link.lock().remove(&number);
             if let Some(asker) = asker {
-                // The asker may have given up.
-                let _ = asker.send(Answer { verdict, sockets: frame.descriptors });
+                // Likewise.
+                let _ = asker.answer.send(Answer { verdict, sockets: frame.descriptors });
             }
         }
     }

@@ -14,7 +14,7 @@ use super::{
     accept::{Pace, accept},
     confine::{Confined, ResolverSockets},
     connector::{Connector, attempt},
-    http::{self, Body, Tunnel},
+    http::{self, Body, Origin, Tunnel},
     limits::ACCEPTS_PER_S,
     link::GatewayLink,
     names::Names,
@@ -94,7 +94,8 @@ async fn respond(
     let terminal_id = claimed_terminal(&request);
     if request.method() != Method::CONNECT {
         let target = http::target_of_proxied(&request);
-        return http::forward(connector, request, target, Protocol::Http, &terminal_id).await;
+        let origin = Origin { protocol: Protocol::Http, terminal_id, approval: String::new() };
+        return http::forward(connector, request, target, origin).await;
     }
     let text = request.uri().authority().map(ToString::to_string).unwrap_or_default();
     let destination = match Destination::parse(&text) {
@@ -103,16 +104,18 @@ async fn respond(
         Err(error) => {
             let (host, port) = text.rsplit_once(':').unwrap_or((&text, "0"));
             let wanted = attempt(host.as_bytes(), port.parse().unwrap_or(0), Protocol::Connect, &terminal_id);
-            let _ = connector.connect(wanted).await;
+            let _ = connector.connect(wanted, None).await;
             return http::told(StatusCode::BAD_REQUEST, "network.name", &error.to_string());
         }
     };
     let host = destination.host.to_string();
     let wanted = attempt(host.as_bytes(), destination.port, Protocol::Connect, &terminal_id);
-    match connector.connect(wanted).await {
+    // hyper drops this when the program has gone.
+    match connector.connect(wanted, None).await {
         Err(refusal) => http::refused(&destination, &refusal),
         Ok(upstream) => {
-            let tunnel = Tunnel { destination, protocol: Protocol::Connect, terminal_id };
+            let tunnel =
+                Tunnel { destination, protocol: Protocol::Connect, terminal_id, approval: String::new() };
             let open = OpenTunnel { upgrade: hyper::upgrade::on(&mut request), upstream, tunnel };
             // There is one place, and one CONNECT ends the requests of a connection.
             match handover.try_send(open) {

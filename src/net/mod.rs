@@ -5,7 +5,7 @@
 //! and dials the very address that was allowed. It has an id of its own where there is one, no file, no capability, and ends with
 //! the gateway's socket.
 //!
-//! Files in order of import: `limits`, `link`, `resolver`, `outcome`, `connector`, `prefixed`, `idle`, `http`, `tunnel`, `socks`, `accept`,
+//! Files in order of import: `limits`, `program`, `link`, `resolver`, `outcome`, `connector`, `prefixed`, `idle`, `http`, `tunnel`, `socks`, `accept`,
 //! `transparent`, `names`, `confine`, `listen`.
 
 mod accept;
@@ -19,6 +19,7 @@ mod listen;
 mod names;
 mod outcome;
 mod prefixed;
+mod program;
 mod resolver;
 mod socks;
 mod transparent;

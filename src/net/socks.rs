@@ -52,12 +52,13 @@ pub(super) async fn serve(connector: Arc<Connector>, mut program: TcpStream) {
     let asked = attempt(&wanted.host, wanted.port, Protocol::Socks, &wanted.terminal_id);
     // What the gateway allowed is what it could read.
     let destination = Host::parse(&asked.host).ok().map(|host| Destination { host, port: wanted.port });
-    let upstream: Result<Upstream, Refusal> = connector.connect(asked).await;
+    let upstream: Result<Upstream, Refusal> = connector.connect(asked, Some(&program)).await;
     match (upstream, destination) {
         (Ok(upstream), Some(destination)) => {
             if answer(&mut program, SUCCEEDED).await.is_ok() {
                 let terminal_id = wanted.terminal_id;
-                let tunnel = Tunnel { destination, protocol: Protocol::Socks, terminal_id };
+                let approval = String::new();
+                let tunnel = Tunnel { destination, protocol: Protocol::Socks, terminal_id, approval };
                 tunnel::carry(&connector, program, upstream, tunnel).await;
             }
         }

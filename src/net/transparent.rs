@@ -18,9 +18,10 @@ pub(super) async fn serve(connector: Arc<Connector>, program: TcpStream, destina
     let host = destination.host.to_string();
     // Nobody says which terminal it is of.
     let asked = attempt(host.as_bytes(), destination.port, Protocol::Transparent, "");
-    match connector.connect(asked).await {
+    match connector.connect(asked, Some(&program)).await {
         Ok(upstream) => {
-            let tunnel = Tunnel { destination, protocol: Protocol::Transparent, terminal_id: String::new() };
+            let (terminal_id, approval) = (String::new(), String::new());
+            let tunnel = Tunnel { destination, protocol: Protocol::Transparent, terminal_id, approval };
             tunnel::carry(&connector, program, upstream, tunnel).await;
         }
         Err(_) => drop(program.set_zero_linger()),

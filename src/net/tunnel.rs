@@ -38,8 +38,12 @@ enum FirstBytes {
 }
 
 /// Carries a tunnel until one side ends it.
-pub(super) async fn carry<S>(connector: &Arc<Connector>, mut program: S, upstream: Upstream, tunnel: Tunnel)
-where
+pub(super) async fn carry<S>(
+    connector: &Arc<Connector>,
+    mut program: S,
+    upstream: Upstream,
+    mut tunnel: Tunnel,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     if upstream.allowed.any_protocol {
@@ -50,6 +54,7 @@ where
         FirstBytes::Agreeing(bytes) => copy(Prefixed::new(bytes, program), upstream).await,
         FirstBytes::Other(bytes) => {
             // Each request makes a connection of its own.
+            tunnel.approval.clone_from(&upstream.allowed.attempt.approval);
             drop(upstream);
             http::serve_tunnel(connector, Prefixed::new(bytes, program), tunnel).await;
         }

@@ -33,6 +33,14 @@ host = ["secret.files.test"]
 reason = "it is a secret"
 
 [[connect]]
+id = "careful"
+decision = "ask"
+host = ["careful.test"]
+address = ["127.83.0.0/16"]
+port = [18080, 18443]
+reason = "it costs money"
+
+[[connect]]
 id = "plain"
 decision = "allow"
 host = ["plain.test"]
@@ -72,13 +80,28 @@ impl Fixture {
 
     /// With a gateway of this user, when the tests run as root.
     pub fn start_as(user: Option<u32>) -> Self {
+        Self::start_with(user, "")
+    }
+
+    /// With further lines of the configuration.
+    pub fn start_with(user: Option<u32>, further: &str) -> Self {
         let address =
             format!("127.83.{}.{}", std::process::id() % 250 + 1, LAST.fetch_add(1, Relaxed) % 250 + 1);
         let directory = tempfile::Builder::new().prefix("provost-net-").tempdir().expect("a directory");
         let at = |name: &str| directory.path().join(name);
         let mode = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
         fs::set_permissions(directory.path(), mode).expect("the directory is ours");
-        let names = ["registry", "a.files", "a.b.files", "secret.files", "plain", "near", "other", "xfiles"];
+        let names = [
+            "registry",
+            "a.files",
+            "a.b.files",
+            "secret.files",
+            "plain",
+            "near",
+            "other",
+            "xfiles",
+            "careful",
+        ];
         let mut hosts: String = names.iter().map(|name| format!("{address} {name}.test\n")).collect();
         hosts += &format!("::ffff:{address} mapped.test\n64:ff9b::{address} nat64.test\n");
         hosts += &format!("169.254.169.254 metadata.test\n{address} registry.npmjs.org\n");
@@ -123,7 +146,7 @@ impl Fixture {
         BufReader::new(ready).read_line(&mut line).expect("the server says that it is ready");
         assert_eq!(line, "ready\n");
         let config = format!(
-            "[names]\nhosts = \"{}\"\nresolv_conf = \"{}\"\n",
+            "[names]\nhosts = \"{}\"\nresolv_conf = \"{}\"\n{further}\n",
             at("hosts").display(),
             at("resolv.conf").display()
         );

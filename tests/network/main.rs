@@ -4,6 +4,7 @@
 mod support;
 
 mod allowed;
+mod asked;
 mod bypass;
 mod clients;
 mod fixture;

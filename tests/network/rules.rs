@@ -38,6 +38,7 @@ fn a_connection_is_explained_with_the_rule_that_decides() {
         ),
         (&["REGISTRY.test.:18443"], 0, "TLS that names the same host, or HTTP"),
         (&["plain.test:18080"], 0, "any protocol"),
+        (&["careful.test:18080"], 1, "ask: careful.test:18080: it costs money (careful (./p.toml:"),
         (
             &["secret.files.test:18080"],
             1,
@@ -65,9 +66,10 @@ fn a_connection_is_explained_with_the_rule_that_decides() {
 #[test]
 fn a_rule_that_means_nothing_or_not_what_it_says_does_not_load() {
     for (rule, part) in [
-        ("id='a'\ndecision='ask'\nhost=['a.test']\nport=[1]", "decision: a connection is allowed or denied"),
-        ("id='a'\ndecision='allow'\nport=[1]", "host: a rule that allows names hosts or addresses"),
-        ("id='a'\ndecision='allow'\nhost=['a.test']", "port: a rule that allows names its ports"),
+        ("id='a'\ndecision='ask'\nport=[1]", "host: a rule that allows or asks names hosts or addresses"),
+        ("id='a'\ndecision='ask'\nhost=['a.test']", "port: a rule that allows or asks names its ports"),
+        ("id='a'\ndecision='allow'\nport=[1]", "host: a rule that allows or asks names hosts or addresses"),
+        ("id='a'\ndecision='allow'\nhost=['a.test']", "port: a rule that allows or asks names its ports"),
         ("id='a'\ndecision='allow'\nhost=['a.test']\nport=[0]", "port: "),
         ("id='a'\ndecision='allow'\nhost=['10.0.0.1']\nport=[1]", "an address is no name"),
         ("id='a'\ndecision='allow'\nhost=['a.*.test']\nport=[1]", "\"*\" can only be"),
@@ -106,14 +108,15 @@ fn a_test_file_holds_what_connections_come_to() {
     let cases = "[[case]]\nconnect = 'registry.test:18080'\nexpect = 'allow'\nrule = 'registry'\n\
         [[case]]\nconnect = 'registry.test:18080'\naddress = '10.0.0.1'\nexpect = 'deny'\nrule = 'default'\n\
         [[case]]\nconnect = 'near.test:18080'\naddress = '169.254.169.254'\nexpect = 'deny'\nrule = 'network.address'\n\
+        [[case]]\nconnect = 'careful.test:18080'\naddress = '127.83.0.1'\nexpect = 'ask'\nrule = 'careful'\n\
         [[case]]\nconnect = 'a b:1'\nexpect = 'deny'\nrule = 'network.name'\n\
         [[case]]\nconnect = 'other.test:1'\nexpect = 'allow'\n";
     fs::write(directory.path().join("cases.txt"), cases).expect("a file");
     let (code, text) = provost(&directory, &["policy", "test", "--policies", ".", "cases.txt"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(
-        text.contains("cases.txt:19: \"other.test:1\": expected allow, got deny (rule default)"),
+        text.contains("cases.txt:24: \"other.test:1\": expected allow, got deny (rule default)"),
         "{text}"
     );
-    assert!(text.contains("4 of 5 cases as expected"), "{text}");
+    assert!(text.contains("5 of 6 cases as expected"), "{text}");
 }

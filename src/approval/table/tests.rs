@@ -60,7 +60,7 @@ fn action(uid: u32, command: &str) -> RequestedAction {
         profile: "a".into(),
         env_names: vec![],
         request_id: None,
-        exec: None,
+        within: None,
     }
 }
 

@@ -7,7 +7,7 @@ use super::{
         command::rule::{Decision, RuleMode},
         set::PolicySet,
     },
-    request::{ConnectRequest, DialTarget},
+    request::{Approved, ConnectRequest, DialTarget},
     rule::ConnectRule,
     source::Tunnel,
 };
@@ -26,11 +26,11 @@ pub const NAME_RULE: &str = "network.name";
 /// A decision, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectDecision {
-    /// Allow or deny.
+    /// Allow, ask or deny.
     pub decision: Decision,
     /// Why.
     pub reason: ConnectReason,
-    /// What may be spoken in the connection; of an allowed one.
+    /// What may be spoken in the connection; of one that is allowed or asked about.
     pub tunnel: Tunnel,
     /// Rules that only watch, and that would have denied or allowed.
     pub observed: Vec<String>,
@@ -71,7 +71,8 @@ impl ConnectReason {
 }
 
 impl PolicySet {
-    /// Decides whether a name may be resolved. An address needs no resolving, and is allowed here.
+    /// Decides whether a name may be resolved. An address needs no resolving, and is allowed here. A name that only rules that ask
+    /// are about is asked about before anything of it leaves the host.
     pub fn connect_name(&self, request: &ConnectRequest<'_>) -> ConnectDecision {
         let host = &request.destination.host;
         let rules = Applying::new(self, request);
@@ -83,9 +84,12 @@ impl PolicySet {
         if let Some(rule) = rules.enforced(Decision::Deny).find(denies) {
             return rules.decide_by(rule, Tunnel::Checked);
         }
-        match rules.enforced(Decision::Allow).find(|rule| rule.names_host(host)) {
-            Some(rule) => rules.decide_by(rule, rule.tunnel),
-            None => rules.decide(Decision::Deny, ConnectReason::Default, Tunnel::Checked),
+        let allowing = rules.enforced(Decision::Allow).find(|rule| rule.names_host(host));
+        let asks = |rule: &&ConnectRule| rules.ask_by_name(rule, host);
+        match (rules.enforced(Decision::Ask).find(asks), allowing) {
+            (Some(rule), _) if request.approved == Approved::Nothing => rules.decide_by(rule, rule.tunnel),
+            (_, Some(rule)) | (Some(rule), None) => rules.decide_as(Decision::Allow, rule, rule.tunnel),
+            (None, None) => rules.decide(Decision::Deny, ConnectReason::Default, Tunnel::Checked),
         }
     }
 
@@ -99,7 +103,8 @@ impl PolicySet {
         let host = Host::Name(name.clone());
         let decide = |port| {
             let destination = Destination { host: host.clone(), port };
-            self.connect_name(&ConnectRequest { principal, profile, destination: &destination })
+            let approved = Approved::Nothing;
+            self.connect_name(&ConnectRequest { principal, profile, destination: &destination, approved })
         };
         let naming = self.connect_rules().iter().filter(|rule| rule.names_host(&host));
         let ports: BTreeSet<u16> = naming.flat_map(ConnectRule::ports).copied().collect();
@@ -118,18 +123,18 @@ impl PolicySet {
     pub fn connect_address(&self, request: &ConnectRequest<'_>, target: DialTarget) -> ConnectDecision {
         let host = &request.destination.host;
         let rules = Applying::new(self, request);
-        let denies = |rule: &&ConnectRule| {
+        let is_about = |rule: &&ConnectRule| {
             (!rule.has_hosts() || rule.names_host(host))
                 && (!rule.has_addresses() || rule.covers(target.address))
         };
-        if let Some(rule) = rules.enforced(Decision::Deny).find(denies) {
+        if let Some(rule) = rules.enforced(Decision::Deny).find(is_about) {
             return rules.decide_by(rule, Tunnel::Checked);
         }
         let allows = |rule: &&ConnectRule| match host {
             Host::Name(_) => rule.names_host(host) && (!rule.has_addresses() || rule.covers(target.address)),
             Host::Address(_) => !rule.has_hosts() && rule.covers(target.address),
         };
-        let allowing: Vec<&ConnectRule> = rules.enforced(Decision::Allow).filter(allows).collect();
+        let allowing: Vec<&ConnectRule> = rules.granting().filter(allows).collect();
         // The one that is the widest says what may be spoken.
         let Some(rule) = allowing.iter().max_by_key(|rule| rule.tunnel) else {
             return rules.decide(Decision::Deny, ConnectReason::Default, Tunnel::Checked);
@@ -139,7 +144,7 @@ impl PolicySet {
             let names = |rule: &&ConnectRule| {
                 rule.covers(target.address) && (!rule.has_hosts() || rule.names_host(host))
             };
-            if rules.enforced(Decision::Allow).find(names).is_none() {
+            if rules.granting().find(names).is_none() {
                 let scope = if target.is_hosts_own { Scope::Loopback } else { scope };
                 let reason = ConnectReason::NotPublic(target.address, scope);
                 return rules.decide(Decision::Deny, reason, Tunnel::Checked);
@@ -150,7 +155,15 @@ impl PolicySet {
             // Whatever is spoken there, the rule is about the address alone.
             Host::Address(_) => Tunnel::Any,
         };
-        rules.decide_by(rule, tunnel)
+        let is_answered = |rule: &ConnectRule| match request.approved {
+            Approved::Nothing => false,
+            Approved::Name => rules.ask_by_name(rule, host),
+            Approved::Addresses(addresses) => addresses.contains(&target.address),
+        };
+        match rules.enforced(Decision::Ask).filter(is_about).find(|rule| !is_answered(rule)) {
+            Some(asking) => rules.decide_by(asking, tunnel),
+            None => rules.decide_as(Decision::Allow, rule, tunnel),
+        }
     }
 }
 
@@ -179,8 +192,24 @@ impl<'a> Applying<'a> {
         self.rules.iter().copied().filter(move |rule| rule.decision == decision)
     }
 
+    /// Rules by which something may be reached: those that allow, and those that ask, once a person has said yes.
+    fn granting(&self) -> impl Iterator<Item = &'a ConnectRule> {
+        self.rules.iter().copied().filter(|rule| rule.decision != Decision::Deny)
+    }
+
+    /// Whether a rule that asks does so before the name is resolved. One with addresses may not be about this name's: where another
+    /// rule lets it be resolved, they are known first.
+    fn ask_by_name(&self, rule: &ConnectRule, host: &Host) -> bool {
+        let is_resolved = || self.enforced(Decision::Allow).any(|other| other.names_host(host));
+        rule.names_host(host) && (!rule.has_addresses() || !is_resolved())
+    }
+
     fn decide_by(&self, rule: &ConnectRule, tunnel: Tunnel) -> ConnectDecision {
-        self.decide(rule.decision, ConnectReason::Rule(rule.id.clone(), rule.reason.clone()), tunnel)
+        self.decide_as(rule.decision, rule, tunnel)
+    }
+
+    fn decide_as(&self, decision: Decision, rule: &ConnectRule, tunnel: Tunnel) -> ConnectDecision {
+        self.decide(decision, ConnectReason::Rule(rule.id.clone(), rule.reason.clone()), tunnel)
     }
 
     fn decide(&self, decision: Decision, reason: ConnectReason, tunnel: Tunnel) -> ConnectDecision {
@@ -205,7 +234,8 @@ mod tests {
     fn decide(destination: &str, address: Option<&str>, profile: &str) -> (Decision, String) {
         let policy = PolicySet::parse("p", RULES).unwrap_or_else(|error| panic!("{error}"));
         let destination = Destination::parse(destination).unwrap();
-        let request = ConnectRequest { principal: "uid:1", profile, destination: &destination };
+        let approved = Approved::Nothing;
+        let request = ConnectRequest { principal: "uid:1", profile, destination: &destination, approved };
         let decision = match address {
             None => policy.connect_name(&request),
             Some(address) => {
@@ -266,11 +296,66 @@ mod tests {
     fn the_hosts_own_address_is_as_its_loopback_and_what_watches_is_named() {
         let policy = PolicySet::parse("p", RULES).unwrap_or_else(|error| panic!("{error}"));
         let destination = Destination::parse("registry.example.org:443").unwrap();
-        let request = ConnectRequest { principal: "uid:1", profile: "a", destination: &destination };
+        let approved = Approved::Nothing;
+        let request =
+            ConnectRequest { principal: "uid:1", profile: "a", destination: &destination, approved };
         let own = DialTarget { address: "93.184.216.34".parse().unwrap(), is_hosts_own: true };
         assert_eq!(policy.connect_address(&request, own).reason.rule(), ADDRESS_RULE);
         let destination = Destination::parse("new.example.org:443").unwrap();
         let request = ConnectRequest { destination: &destination, ..request };
         assert_eq!(policy.connect_name(&request).observed, ["watched"]);
+    }
+
+    #[test]
+    fn what_is_asked_about_is_reached_when_a_person_has_said_yes_to_that_very_part_of_it() {
+        use Decision::{Allow, Ask, Deny};
+        let rules = "default_profile='a'\n[profile.a]\n\
+            [[connect]]\nid='careful'\ndecision='ask'\nhost=['pay.example.org']\nport=[443]\n\
+            [[connect]]\nid='inside'\ndecision='ask'\naddress=['10.0.0.0/8']\nport=[22,443]\n\
+            [[connect]]\nid='git'\ndecision='allow'\nhost=['git.example.org']\naddress=['10.1.0.0/16']\nport=[22]\n\
+            [[connect]]\nid='mirror'\ndecision='ask'\nhost=['git.example.org']\naddress=['10.1.2.0/24']\nport=[22]\n\
+            [[connect]]\nid='lab'\ndecision='deny'\naddress=['10.1.66.0/24']\n";
+        let policy = PolicySet::parse("p", rules).unwrap_or_else(|error| panic!("{error}"));
+        let decide = |destination: &str, address: Option<&str>, approved: Approved<'_>| {
+            let destination = Destination::parse(destination).unwrap();
+            let request =
+                ConnectRequest { principal: "uid:1", profile: "a", destination: &destination, approved };
+            let decided = match address.map(|address| address.parse().unwrap()) {
+                None => policy.connect_name(&request),
+                Some(address) => {
+                    policy.connect_address(&request, DialTarget { address, is_hosts_own: false })
+                }
+            };
+            (decided.decision, decided.reason.rule().to_owned())
+        };
+        let here: IpAddr = "10.1.2.3".parse().unwrap();
+        let (none, name, both) = (Approved::Nothing, Approved::Name, Approved::Addresses(&[here]));
+        for (destination, address, approved, decision, rule) in [
+            ("pay.example.org:443", None, none, Ask, "careful"),
+            ("pay.example.org:443", None, name, Allow, "careful"),
+            ("pay.example.org:80", None, name, Deny, "default"),
+            ("pay.example.org:443", Some("93.184.216.34"), none, Ask, "careful"),
+            ("pay.example.org:443", Some("93.184.216.34"), name, Allow, "careful"),
+            // A rule without a host asks about an address, and is none by which a name reaches it.
+            ("pay.example.org:443", Some("10.9.9.9"), name, Ask, "inside"),
+            ("git.example.org:22", None, none, Allow, "git"),
+            ("git.example.org:22", Some("10.1.9.9"), none, Ask, "inside"),
+            ("git.example.org:22", Some("10.1.2.3"), name, Ask, "inside"),
+            ("git.example.org:22", Some("10.1.2.3"), both, Allow, "mirror"),
+            ("git.example.org:22", Some("10.1.2.4"), both, Ask, "inside"),
+            ("git.example.org:22", Some("10.1.66.4"), both, Deny, "lab"),
+            ("10.1.2.3:22", Some("10.1.2.3"), none, Ask, "inside"),
+            ("10.1.2.3:22", Some("10.1.2.3"), both, Allow, "inside"),
+            ("10.1.2.3:80", Some("10.1.2.3"), both, Deny, "default"),
+        ] {
+            let expected = (decision, rule.to_owned());
+            assert_eq!(
+                decide(destination, address, approved),
+                expected,
+                "{destination} {address:?} {approved:?}"
+            );
+        }
+        let names = HostName::parse("pay.example.org").unwrap();
+        assert_eq!(policy.connect_ports("uid:1", "a", &names), Ok(vec![443]), "it may be asked about");
     }
 }

@@ -13,6 +13,19 @@ pub struct ConnectRequest<'a> {
     pub profile: &'a str,
     /// Where to.
     pub destination: &'a Destination,
+    /// What a person has said yes to.
+    pub approved: Approved<'a>,
+}
+
+/// How far a person has approved a connection. Rules that ask count as rules that allow then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Approved<'a> {
+    /// Nobody was asked.
+    Nothing,
+    /// The name: rules that name it have their answer.
+    Name,
+    /// These addresses, too: all rules about them have their answer.
+    Addresses(&'a [IpAddr]),
 }
 
 /// An address that is to be dialled.

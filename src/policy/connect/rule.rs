@@ -37,20 +37,17 @@ pub enum ConnectRuleError {
     /// The id.
     #[error("id: {0:?} must be letters, digits, \"-\", \"_\" and \".\"")]
     Id(String),
-    /// Questions about connections do not exist.
-    #[error("decision: a connection is allowed or denied; \"ask\" is for commands")]
-    Ask,
     /// A name pattern.
     #[error("host: {0:?}: {1}")]
     Host(String, HostPatternError),
     /// A network.
     #[error("address: {0:?}: {1}")]
     Address(String, CidrError),
-    /// An allow rule that is about nothing.
-    #[error("host: a rule that allows names hosts or addresses")]
+    /// A rule that allows or asks, and is about nothing.
+    #[error("host: a rule that allows or asks names hosts or addresses")]
     NoHost,
-    /// An allow rule without ports.
-    #[error("port: a rule that allows names its ports, from 1 to 65535")]
+    /// A rule that allows or asks, without ports.
+    #[error("port: a rule that allows or asks names its ports, from 1 to 65535")]
     Port,
     /// An effect of rules that allow.
     #[error("tunnel: a rule that denies has none")]
@@ -71,7 +68,6 @@ impl ConnectRuleError {
     pub fn key(&self) -> &'static str {
         match self {
             Self::Id(_) => "id",
-            Self::Ask => "decision",
             Self::Host(..) | Self::NoHost => "host",
             Self::Address(..) => "address",
             Self::Port => "port",
@@ -89,7 +85,7 @@ impl ConnectRuleError {
             | Self::Example(text, _)
             | Self::ExampleMissed(text)
             | Self::ExampleCaught(text) => Some(text),
-            Self::Id(_) | Self::Ask | Self::NoHost | Self::Port | Self::TunnelOfDeny => None,
+            Self::Id(_) | Self::NoHost | Self::Port | Self::TunnelOfDeny => None,
         }
     }
 }
@@ -105,13 +101,12 @@ impl ConnectRule {
             return Err(ConnectRuleError::Id(source.id.clone()));
         }
         match source.decision {
-            Decision::Ask => return Err(ConnectRuleError::Ask),
-            Decision::Allow if source.host.is_empty() && source.address.is_empty() => {
+            Decision::Allow | Decision::Ask if source.host.is_empty() && source.address.is_empty() => {
                 return Err(ConnectRuleError::NoHost);
             }
-            Decision::Allow if source.port.is_empty() => return Err(ConnectRuleError::Port),
+            Decision::Allow | Decision::Ask if source.port.is_empty() => return Err(ConnectRuleError::Port),
             Decision::Deny if source.tunnel != Tunnel::Checked => return Err(ConnectRuleError::TunnelOfDeny),
-            Decision::Allow | Decision::Deny => {}
+            Decision::Allow | Decision::Ask | Decision::Deny => {}
         }
         if source.port.contains(&0) {
             return Err(ConnectRuleError::Port);

@@ -11,7 +11,7 @@ use super::super::command::rule::{Decision, RuleMode};
 pub struct ConnectSource {
     /// Unique among all rules of all files.
     pub id: String,
-    /// What it decides: `allow` or `deny`.
+    /// What it decides: `allow`, `ask` or `deny`.
     pub decision: Decision,
     /// Names: `"registry.example.org"`, `"*.example.org"` for all below it, `"*"` for all. Absent: the rule is about addresses.
     #[serde(default)]
@@ -20,7 +20,7 @@ pub struct ConnectSource {
     /// reached by a rule that names it here, and by no other.
     #[serde(default)]
     pub address: Vec<String>,
-    /// TCP ports. A rule that allows names them; in one that denies, none means all.
+    /// TCP ports. A rule that allows or asks names them; in one that denies, none means all.
     #[serde(default)]
     pub port: Vec<u16>,
     /// What may be spoken in a connection to a name.

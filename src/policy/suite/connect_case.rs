@@ -7,7 +7,7 @@ use crate::{
     network::destination::{Destination, Host},
     policy::{
         command::rule::{Decision, RuleAt},
-        connect::{ConnectRequest, DialTarget, NAME_RULE},
+        connect::{Approved, ConnectRequest, DialTarget, NAME_RULE},
         profile::ProfileName,
         set::PolicySet,
     },
@@ -29,7 +29,9 @@ pub(super) fn evaluate(
     let Ok(destination) = Destination::parse(destination) else {
         return Ok((Decision::Deny, NAME_RULE.to_owned()));
     };
-    let request = ConnectRequest { principal, profile: profile.as_str(), destination: &destination };
+    let approved = Approved::Nothing;
+    let request =
+        ConnectRequest { principal, profile: profile.as_str(), destination: &destination, approved };
     let address = match (&destination.host, address) {
         (Host::Address(_), Some(_)) => return Err("an address leads to no other address".to_owned()),
         (Host::Address(own), None) => Some(*own),

@@ -12,9 +12,9 @@ use crate::{
     policy::{ApprovedCommand, Permit, PtySize},
     proto::gate::{self, AddTerminal},
     proto::supervisor::{
-        Foreground, GetForeground, NotifyScreen, Release, Resize, Resume, SendSignal, SignalForeground,
-        Started, StdinWritten, Stop, StopCause, WriteStdin, from_supervisor::Message, spawned,
-        to_supervisor::Request,
+        Foreground, GetForeground, HoldIdleClock, NotifyScreen, Release, Resize, Resume, SendSignal,
+        SignalForeground, Started, StdinWritten, Stop, StopCause, WriteStdin, from_supervisor::Message,
+        spawned, to_supervisor::Request,
     },
     sandbox::{
         control::{
@@ -231,6 +231,14 @@ impl Sandbox {
     /// Whether it can be asked what runs in the foreground of a pseudo-terminal.
     pub fn reports_foreground(&self) -> bool {
         self.effective_confinement().is_some_and(|confinement| confinement.reports_foreground)
+    }
+
+    /// Lets a command's idle clock stand still, or go on. One that does not know how to has no such commands.
+    pub async fn hold_idle_clock(&self, terminal_id: String, hold: bool) -> Result<(), RequestError> {
+        if !self.effective_confinement().is_some_and(|confinement| confinement.holds_idle_clocks) {
+            return Ok(());
+        }
+        self.request_done(Request::HoldIdleClock(HoldIdleClock { terminal_id, hold })).await
     }
 
     /// What runs in the foreground of a pseudo-terminal.

@@ -3,10 +3,12 @@
 //! A net process is this gateway's: it ends with its socket, and the next gateway starts another one on the same listeners, which the
 //! supervisor holds. A connection that comes meanwhile waits.
 
+mod asker;
 mod nets;
 mod process;
 mod serving;
 
+pub use asker::Asker;
 pub use nets::{ConnectionObserver, NameFiles, NetOwner, Nets};
 pub(crate) use process::{NetError, NetProcess};
 pub(crate) use serving::ServedSandbox;

@@ -8,6 +8,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 
+use super::Asker;
 use crate::{
     proto::net::{Ended, HostEntry, Question, verdict::Verdict},
     sandbox::{sandbox_state::SandboxState, spec::SandboxSpec},
@@ -55,12 +56,14 @@ impl NetOwner {
 
 /// Decides about connections, and writes them down.
 pub trait ConnectionObserver: Send + Sync + fmt::Debug {
-    /// Answers a question. `terminal`: the one that the program belongs to, as far as that is known.
+    /// Answers a question. `terminal`: the one that the program belongs to, as far as that is known. An `asker` who takes its question
+    /// back while a person is asked gets any answer.
     fn judge<'a>(
         &'a self,
         owner: &'a NetOwner,
         question: Question,
         terminal: Option<String>,
+        asker: &'a Asker,
     ) -> BoxFuture<'a, Verdict>;
 
     /// A connection that was allowed has ended. Must not wait.

@@ -1,16 +1,22 @@
 //! Answers the questions of one net process until it ends.
 
-use std::{io, os::fd::OwnedFd, sync::Arc};
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use futures_util::future::BoxFuture;
 use prost::Message as _;
 use tokio::{sync::mpsc, task::JoinSet};
+use tokio_util::sync::CancellationToken;
 
-use super::{ConnectionObserver, NetError, NetOwner, NetProcess, Nets};
+use super::{Asker, ConnectionObserver, NetError, NetOwner, NetProcess, Nets, asker::Answer};
 use crate::{
     proto::net::{
-        Attempt, Denied, FromNet, Question, ToNet, Verdict, from_net::Message, question::About, to_net,
-        verdict,
+        Attempt, Denied, FromNet, Question, ToNet, Verdict, Withdrawn, from_net::Message, question::About,
+        to_net, verdict,
     },
     sys::{fdpass::FrameReceiver, frame_stream::FrameStream},
     wire::{
@@ -30,9 +36,6 @@ pub(crate) trait ServedSandbox: Send + Sync {
     /// TCP sockets of the sandbox's network; `None` where it makes none.
     fn sockets(&self, count: usize) -> BoxFuture<'_, Option<Vec<OwnedFd>>>;
 }
-
-/// A verdict, and the sockets that go with it.
-type Answer = (Verdict, Vec<Arc<OwnedFd>>);
 
 impl NetProcess {
     /// Answers its questions. Returns when it has ended, or has said what is no message.
@@ -57,7 +60,7 @@ impl NetProcess {
             }
             Ok::<_, io::Error>(())
         };
-        let serving = Serving { observer, owner: owner.clone(), sandbox, sender };
+        let serving = Serving { observer, owner: owner.clone(), sandbox, sender, asked: Arc::default() };
         let read = async {
             let mut receiver = FrameReceiver::new();
             let mut judging = JoinSet::new();
@@ -88,6 +91,8 @@ struct Serving {
     owner: Arc<NetOwner>,
     sandbox: Arc<dyn ServedSandbox>,
     sender: mpsc::Sender<Answer>,
+    /// The questions that are being answered, as many as there are tasks.
+    asked: Arc<Mutex<HashMap<u64, CancellationToken>>>,
 }
 
 impl Serving {
@@ -98,10 +103,18 @@ impl Serving {
                 let terminal = self.terminal(ended.attempt.as_ref());
                 self.observer.ended(&self.owner, ended, terminal);
             }
+            Message::Withdrawn(Withdrawn { number }) => {
+                if let Some(withdrawn) = self.asked().get(&number) {
+                    withdrawn.cancel();
+                }
+            }
             Message::Question(question) => {
-                let serving = self.clone();
+                let (serving, number, withdrawn) = (self.clone(), question.number, CancellationToken::new());
+                self.asked().insert(number, withdrawn.clone());
+                let asker = Asker { number, answers: self.sender.clone(), withdrawn };
                 judging.spawn(async move {
-                    let answer = serving.answer(question).await;
+                    let answer = serving.answer(question, &asker).await;
+                    serving.asked().remove(&number);
                     // The process is gone, and with it the one that asked.
                     let _ = serving.sender.send(answer).await;
                 });
@@ -113,14 +126,18 @@ impl Serving {
         self.sandbox.terminal_of(attempt.map_or("", |attempt| &attempt.terminal_id))
     }
 
-    async fn answer(&self, question: Question) -> Answer {
+    fn asked(&self) -> std::sync::MutexGuard<'_, HashMap<u64, CancellationToken>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn answer(&self, question: Question, asker: &Asker) -> Answer {
         let number = question.number;
         let mut open_ports = Vec::new();
         if let Some(About::Name(name)) = &question.about {
             open_ports.clone_from(&name.open_ports);
         }
         let terminal = self.terminal(question.attempt.as_ref());
-        let verdict = self.observer.judge(&self.owner, question, terminal).await;
+        let verdict = self.observer.judge(&self.owner, question, terminal, asker).await;
         let answer = |verdict| Verdict { number, verdict: Some(verdict) };
         let verdict::Verdict::Ports(mut ports) = verdict else { return (answer(verdict), Vec::new()) };
         ports.ports.truncate(MAX_NAME_PORTS);

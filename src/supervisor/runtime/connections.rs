@@ -143,9 +143,25 @@ impl Runtime {
 
     pub(super) fn drop_connection(&mut self, key: SlotKey) {
         let Some(connection) = self.connections.remove(key) else { return };
+        self.let_idle_clocks_go(key);
         let handshaken = connection.handshake == HandshakeState::Done;
         if handshaken && self.die_with_gateway && !self.has_gateway() {
             self.begin_shutdown(Duration::ZERO, None);
+        }
+    }
+
+    /// A gateway that is gone asks no person any more.
+    fn let_idle_clocks_go(&mut self, gateway: SlotKey) {
+        let now = self.now;
+        for key in self.terminals.keys() {
+            let Some(terminal) = self.terminals.get_mut(key) else { continue };
+            if terminal.holds.by_gateway == Some(gateway) {
+                terminal.holds.by_gateway = None;
+                if terminal.settle_idle_clock(now) {
+                    // Not at once: this may be called while something is sent.
+                    self.schedule(key, Some(now));
+                }
+            }
         }
     }
 

@@ -79,12 +79,10 @@ impl Runtime {
         let Ok(key) = self.key_of(&hold.terminal_id) else { return };
         let now = self.now;
         let Some(terminal) = self.terminals.get_mut(key) else { return };
-        match (hold.waiting, terminal.held_since) {
-            (1.., None) => terminal.held_since = Some(now),
-            (0, Some(_)) => terminal.resume_idle_clock(now),
-            _ => return,
+        terminal.holds.by_gate = hold.waiting > 0;
+        if terminal.settle_idle_clock(now) {
+            self.advance(key);
         }
-        self.advance(key);
     }
 
     /// Ends the gate, if it has not ended, and reports it.
@@ -96,7 +94,8 @@ impl Runtime {
         let now = self.now;
         for key in self.terminals.keys() {
             if let Some(terminal) = self.terminals.get_mut(key) {
-                terminal.resume_idle_clock(now);
+                terminal.holds.by_gate = false;
+                terminal.settle_idle_clock(now);
             }
             self.advance(key);
         }

@@ -81,7 +81,7 @@ impl Runtime {
             return StepResult::Wait(at);
         }
         let limit = terminal.times.limit.map(|limit| (terminal.began + limit, StopCause::TimeLimit));
-        let idle = terminal.times.idle.filter(|_| terminal.held_since.is_none());
+        let idle = terminal.times.idle.filter(|_| !terminal.holds.is_held());
         let idle = idle.map(|idle| (terminal.last_output + idle, StopCause::IdleLimit));
         let next = [limit, idle].into_iter().flatten().min_by_key(|(at, _)| *at);
         match next {

@@ -22,9 +22,9 @@ use super::{
 use crate::{
     failpoint::spoken_versions,
     proto::supervisor::{
-        Foreground, GateLost, HeldTerminal, Hello, HelloResponse, ListTerminals, MakeSockets, ProxyListeners,
-        Release, SendSignal, SessionFiles, Sockets, Stop, StopCause, TerminalList, ToSupervisor,
-        from_supervisor::Message, to_supervisor::Request,
+        Foreground, GateLost, HeldTerminal, Hello, HelloResponse, HoldIdleClock, ListTerminals, MakeSockets,
+        ProxyListeners, Release, SendSignal, SessionFiles, Sockets, Stop, StopCause, TerminalList,
+        ToSupervisor, from_supervisor::Message, to_supervisor::Request,
     },
     sys::pidfd::Pidfd,
     wire::versions,
@@ -87,6 +87,10 @@ impl Runtime {
             }
             Request::SignalForeground(signal) => {
                 let result = self.signal_foreground(&signal);
+                self.answer_done(key, sequence, result);
+            }
+            Request::HoldIdleClock(asked) => {
+                let result = self.hold_for_gateway(key, &asked);
                 self.answer_done(key, sequence, result);
             }
             Request::Release(release) => {
@@ -158,6 +162,18 @@ impl Runtime {
         let family = if asked.ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
         let make = |_| socket(family, SockType::Stream, flags, None).map(Arc::new);
         (0..asked.count).map(make).collect()
+    }
+
+    /// While a connection of a terminal waits for a person, the terminal is not idle.
+    fn hold_for_gateway(&mut self, gateway: SlotKey, asked: &HoldIdleClock) -> Result<(), Errno> {
+        let key = self.key_of(&asked.terminal_id)?;
+        let now = self.now;
+        let terminal = self.terminals.get_mut(key).ok_or(Errno::ENOENT)?;
+        terminal.holds.by_gateway = asked.hold.then_some(gateway);
+        if terminal.settle_idle_clock(now) {
+            self.advance(key);
+        }
+        Ok(())
     }
 
     fn stop(&mut self, request: &Stop) -> Result<(), Errno> {

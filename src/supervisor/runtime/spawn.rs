@@ -22,7 +22,9 @@ use super::{
     slot_map::{EventSource, SlotKey},
     state::{MAX_TERMINALS, Runtime},
     stdin_pipe::CommandStdin,
-    terminal::{OutputStream, PipeState, SupervisedTerminal, TerminalPhase, TerminalPty, TerminalTimes},
+    terminal::{
+        IdleHolds, OutputStream, PipeState, SupervisedTerminal, TerminalPhase, TerminalPty, TerminalTimes,
+    },
 };
 use crate::{
     cgroup::leaf::{CloneIntoCgroup, Leaf, LimitRequirement},
@@ -270,7 +272,7 @@ impl Runtime {
             },
             outputs: prepared.outputs,
             last_output: now,
-            held_since: None,
+            holds: IdleHolds::default(),
             stdin: prepared.stdin,
             pty: prepared.pty,
             leader_exit: None,

@@ -20,7 +20,7 @@ use crate::{
     sys::{pty::WindowSize, ring::RingWriter, wait::Reaped},
 };
 
-use super::{screen_notifier::ScreenNotifier, stdin_pipe::CommandStdin};
+use super::{screen_notifier::ScreenNotifier, slot_map::SlotKey, stdin_pipe::CommandStdin};
 
 /// How long a leader that was sent HUP has before it is sent it again; twice as long each time.
 const HANG_UP_INTERVAL: Duration = Duration::from_secs(2);
@@ -40,8 +40,8 @@ pub(super) struct SupervisedTerminal {
     pub(super) times: TerminalTimes,
     pub(super) outputs: Vec<OutputStream>,
     pub(super) last_output: Instant,
-    /// Since when an exec waits for a person; the idle clock stands still.
-    pub(super) held_since: Option<Instant>,
+    /// Who says that it waits for a person.
+    pub(super) holds: IdleHolds,
     pub(super) stdin: CommandStdin,
     /// Instead of pipes.
     pub(super) pty: Option<TerminalPty>,
@@ -152,16 +152,38 @@ pub(super) struct StopState {
     pub(super) given_up: bool,
 }
 
+/// Who says that a command waits for a person: its idle clock stands still.
+#[derive(Debug, Default)]
+pub(super) struct IdleHolds {
+    /// An exec waits.
+    pub(super) by_gate: bool,
+    /// A connection waits, as the gateway at this end says.
+    pub(super) by_gateway: Option<SlotKey>,
+    since: Option<Instant>,
+}
+
+impl IdleHolds {
+    pub(super) fn is_held(&self) -> bool {
+        self.since.is_some()
+    }
+}
+
 impl SupervisedTerminal {
     pub(super) fn is_drained(&self) -> bool {
         self.outputs.iter().all(|output| matches!(output.flow, PipeState::Ended))
     }
 
-    /// No exec waits any more.
-    pub(super) fn resume_idle_clock(&mut self, now: Instant) {
-        if let Some(since) = self.held_since.take() {
-            self.last_output += now.saturating_duration_since(since.max(self.last_output));
+    /// Takes in what has become of its holds. Whether its idle clock stands still, or goes on, otherwise than before.
+    pub(super) fn settle_idle_clock(&mut self, now: Instant) -> bool {
+        match (self.holds.by_gate || self.holds.by_gateway.is_some(), self.holds.since) {
+            (true, None) => self.holds.since = Some(now),
+            (false, Some(since)) => {
+                self.holds.since = None;
+                self.last_output += now.saturating_duration_since(since.max(self.last_output));
+            }
+            (true, Some(_)) | (false, None) => return false,
         }
+        true
     }
 
     pub(super) fn is_ended(&self) -> bool {

@@ -70,6 +70,7 @@ pub fn read_back(
         has_ptys,
         makes_sockets: plan.own_network,
         reports_foreground: true,
+        holds_idle_clocks: true,
     })
 }
 

@@ -88,7 +88,8 @@ async fn enforce_idle(terminal: Arc<Terminal>, idle: Duration, grace: Duration) 
     let (mut written, mut since) = (terminal.written_bytes(), Instant::now());
     while timeout(window / IDLE_CHECKS, terminal.wait_over()).await.is_err() {
         let now = terminal.written_bytes();
-        if now != written {
+        // What waits for a person is not idle; the supervisor counts the rest of the time.
+        if now != written || terminal.person_waits.any() {
             (written, since) = (now, Instant::now());
         } else if since.elapsed() >= window {
             set_limit_cause(&terminal, ExitCause::IdleLimit);

@@ -11,6 +11,8 @@ pub mod lease;
 pub mod live;
 pub mod metadata;
 pub mod outcome;
+pub(in crate::terminal) mod person_wait;
+mod person_waits;
 mod primary;
 pub mod pty;
 pub mod quota_tracker;

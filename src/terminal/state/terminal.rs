@@ -17,6 +17,7 @@ use super::{
     kept_shell::{KeptShell, ShellKnowledge},
     lease::{Exited, Running},
     live::Live,
+    person_waits::PersonWaits,
     pty::{AttachedGuard, PtyState},
     quota_tracker::Reservation,
     reader_holds::ReaderHolds,
@@ -74,6 +75,7 @@ pub struct Terminal {
     pub(in crate::terminal) counters: Arc<TerminalCounters>,
     pub(in crate::terminal) workspace: OnceLock<Arc<WatchedWorkspaces>>,
     pub(in crate::terminal) denials: Denials,
+    pub(super) person_waits: PersonWaits,
     changes: broadcast::Sender<Arc<Terminal>>,
     weak_self: Weak<Terminal>,
 }
@@ -132,6 +134,7 @@ impl Terminal {
             counters: new.counters,
             workspace: OnceLock::new(),
             denials: Denials::new(new.exec_denials),
+            person_waits: PersonWaits::default(),
             changes: new.changes,
         })
     }

@@ -8,6 +8,10 @@ use std::{net::IpAddr, sync::Arc, time::SystemTime};
 use futures_util::{FutureExt as _, future::BoxFuture};
 use ulid::Ulid;
 
+use super::{
+    connect_grants::{ConnectGrant, ConnectGrants},
+    connect_questions::{Answered, ConnectQuestion, ConnectQuestions},
+};
 use crate::{
     journal::{ConnectionEndedRecord, ConnectionRecord, Record, RecordedVerdict},
     network::{
@@ -17,7 +21,7 @@ use crate::{
     policy::{
         ActivePolicy, PolicySet,
         command::rule::Decision,
-        connect::{ConnectDecision, ConnectRequest, DialTarget, NAME_RULE, Tunnel},
+        connect::{Approved, ConnectDecision, ConnectReason, ConnectRequest, DialTarget, NAME_RULE, Tunnel},
     },
     printable,
     proto::{
@@ -27,8 +31,8 @@ use crate::{
         },
         v1::ConnectDenial,
     },
-    sandbox::net_link::{ConnectionObserver, NetOwner},
-    session::Principal,
+    sandbox::net_link::{Asker, ConnectionObserver, NetOwner},
+    session::{Principal, SessionId},
     terminal::{
         audit::recorder::Recorder,
         counters::TerminalCounters,
@@ -46,6 +50,8 @@ const TEXT_MAX_BYTES: usize = 320;
 const REASON_MAX_BYTES: usize = 1_024;
 /// The most addresses of a name that are looked at.
 const ADDRESSES_MAX: usize = 64;
+/// The most of them that a person is asked about at once.
+const ASKED_ADDRESSES_MAX: usize = 4;
 
 /// Decides about the connections of all sandboxes of a gateway.
 #[derive(Debug)]
@@ -54,6 +60,8 @@ pub(in crate::terminal) struct Connections {
     pub(in crate::terminal) recorder: Recorder,
     pub(in crate::terminal) policy: Arc<ActivePolicy>,
     pub(in crate::terminal) counters: Arc<TerminalCounters>,
+    pub(in crate::terminal) questions: ConnectQuestions,
+    pub(in crate::terminal) grants: ConnectGrants,
 }
 
 impl ConnectionObserver for Connections {
@@ -62,11 +70,12 @@ impl ConnectionObserver for Connections {
         owner: &'a NetOwner,
         question: Question,
         terminal: Option<String>,
+        asker: &'a Asker,
     ) -> BoxFuture<'a, Verdict> {
         async move {
             let attempt = question.attempt.unwrap_or_default();
             let terminal = self.terminal(owner, terminal.as_deref());
-            let wanted = Wanted { owner, attempt: &attempt, terminal: terminal.as_deref() };
+            let wanted = Wanted { owner, attempt: &attempt, terminal: terminal.as_ref(), asker };
             self.decide(wanted, question.about).await
         }
         .boxed()
@@ -99,7 +108,8 @@ impl ConnectionObserver for Connections {
 struct Wanted<'a> {
     owner: &'a NetOwner,
     attempt: &'a Attempt,
-    terminal: Option<&'a Terminal>,
+    terminal: Option<&'a Arc<Terminal>>,
+    asker: &'a Asker,
 }
 
 impl Connections {
@@ -123,18 +133,30 @@ impl Connections {
         let destination = Destination { host, port };
         let policy = self.policy.current();
         let principal = principal(wanted.owner);
+        let place = (&*wanted.owner.sandbox_id, &*destination.to_string(), policy.generation());
+        let granted = self.grants.approved(&wanted.attempt.approval, place);
         let request = ConnectRequest {
             principal: &principal,
             profile: &wanted.owner.profile,
             destination: &destination,
+            approved: match &granted {
+                None => Approved::Nothing,
+                Some(addresses) if addresses.is_empty() => Approved::Name,
+                Some(addresses) => Approved::Addresses(addresses),
+            },
         };
         match about {
             // Names and bad requests are answered above.
             None | Some(About::Host(_) | About::Name(_) | About::BadRequest(_)) => {
                 let decided = policy.connect_name(&request);
                 match decided.decision {
-                    Decision::Allow => Verdict::Resolve(Resolve {}),
-                    Decision::Ask | Decision::Deny => self.deny_by(wanted, &decided, None).await,
+                    Decision::Allow => Verdict::Resolve(Resolve::default()),
+                    Decision::Deny => self.deny_by(wanted, &decided, None).await,
+                    // Before anything of the name leaves the host.
+                    Decision::Ask => match self.ask(wanted, (&policy, &request), &decided, &[]).await {
+                        Ok(approval) => Verdict::Resolve(Resolve { approval }),
+                        Err(reason) => self.deny(wanted, decided.reason.rule(), &reason, None).await,
+                    },
                 }
             }
             Some(About::Addresses(asked)) => {
@@ -168,8 +190,23 @@ impl Connections {
         request: &ConnectRequest<'_>,
         targets: &[DialTarget],
     ) -> Verdict {
-        let decided: Vec<_> =
-            targets.iter().map(|target| (target.address, policy.connect_address(request, *target))).collect();
+        let judge = |request: &ConnectRequest<'_>| -> Vec<_> {
+            targets.iter().map(|target| (target.address, policy.connect_address(request, *target))).collect()
+        };
+        let mut decided = judge(request);
+        let mut approval = String::new();
+        let is = |wanted: Decision| move |one: &&(IpAddr, ConnectDecision)| one.1.decision == wanted;
+        if !decided.iter().any(|one| is(Decision::Allow)(&one))
+            && let Some((first, by)) = decided.iter().find(is(Decision::Ask))
+        {
+            let asked = decided.iter().filter(is(Decision::Ask)).take(ASKED_ADDRESSES_MAX);
+            let asked: Vec<IpAddr> = asked.map(|(address, _)| *address).collect();
+            match self.ask(wanted, (policy, request), by, &asked).await {
+                Ok(word) => approval = word,
+                Err(reason) => return self.deny(wanted, by.reason.rule(), &reason, Some(*first)).await,
+            }
+            decided = judge(&ConnectRequest { approved: Approved::Addresses(&asked), ..*request });
+        }
         let allowed: Vec<&(IpAddr, ConnectDecision)> =
             decided.iter().filter(|(_, decided)| decided.decision == Decision::Allow).collect();
         let Some((first, by)) = allowed.first() else {
@@ -199,7 +236,65 @@ impl Connections {
                 .collect(),
             connection_id: id,
             any_protocol: allowed.iter().all(|(_, by)| by.tunnel == Tunnel::Any),
+            approval,
         })
+    }
+
+    /// Waits for a person's answer. The word for a yes, or why there is none.
+    async fn ask(
+        &self,
+        wanted: Wanted<'_>,
+        (policy, request): (&PolicySet, &ConnectRequest<'_>),
+        by: &ConnectDecision,
+        addresses: &[IpAddr],
+    ) -> Result<String, String> {
+        let (sandbox, destination) = (wanted.owner.sandbox_id.clone(), request.destination);
+        let question = ConnectQuestion {
+            sandbox: sandbox.clone(),
+            terminals: self.asking_terminals(wanted),
+            host: destination.host.to_string(),
+            port: destination.port,
+            addresses: addresses.to_vec(),
+            rule: by.reason.rule().to_owned(),
+            reason: match &by.reason {
+                ConnectReason::Rule(_, Some(reason)) => reason.clone(),
+                ConnectReason::Rule(_, None) | ConnectReason::Default | ConnectReason::NotPublic(..) => {
+                    String::new()
+                }
+            },
+            generation: policy.generation(),
+            record: Record::Connection(ConnectionRecord {
+                verdict: RecordedVerdict::Ask,
+                rule: Some(by.reason.rule().to_owned()),
+                address: addresses.first().map(ToString::to_string),
+                ..record(wanted)
+            }),
+        };
+        match self.questions.ask(question, wanted.asker).await {
+            Answered::Refused(reason) => Err(reason),
+            // It was for another policy.
+            Answered::Approved if self.policy.current().generation() != policy.generation() => {
+                Err("the policy was replaced while it waited for a person".to_owned())
+            }
+            Answered::Approved => Ok(self.grants.give(ConnectGrant {
+                sandbox,
+                destination: destination.to_string(),
+                generation: policy.generation(),
+                addresses: addresses.to_vec(),
+            })),
+        }
+    }
+
+    /// The terminal of a connection; where it is not known, all that run in its session: it may be of any of them.
+    fn asking_terminals(&self, wanted: Wanted<'_>) -> Vec<Arc<Terminal>> {
+        if let Some(terminal) = wanted.terminal {
+            return vec![terminal.clone()];
+        }
+        let Some(session) = SessionId::parse(&wanted.owner.session_id) else { return Vec::new() };
+        let principal = Principal { uid: wanted.owner.uid };
+        let mut terminals = self.registry.list(principal, Some(session));
+        terminals.retain(|terminal| !terminal.stage().is_over());
+        terminals
     }
 
     async fn deny_by(

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    connect_grants::ConnectGrants,
+    connect_questions::ConnectQuestions,
     connections::Connections,
     exec_questions::ExecQuestions,
     forward::Forwards,
@@ -74,6 +76,13 @@ impl TerminalContext {
             recorder: recorder.clone(),
             policy: policy.clone(),
             counters: counters.clone(),
+            questions: ConnectQuestions::new(
+                approvals.clone(),
+                recorder.clone(),
+                policy.clone(),
+                known_secrets.clone(),
+            ),
+            grants: ConnectGrants::default(),
         }));
         launch_context.gates.set_observer(Arc::new(GateReports {
             registry: registry.clone(),

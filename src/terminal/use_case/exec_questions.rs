@@ -13,15 +13,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     approval::{
-        ApprovalLimitReached, ApprovalRequest, ApprovalStore, AskedExec, RequestMode, RequestedAction,
-        Resolution,
+        ApprovalLimitReached, ApprovalRequest, ApprovalStore, AskedExec, AskedWithin, RequestMode,
+        RequestedAction, Resolution,
     },
     journal::{ExecAskedRecord, Record},
     policy::{ApprovalQuestion, CommandSpec, Digest},
     printable,
     proto::gate::answer::Verdict,
     sandbox::gate_link::GateLink,
-    terminal::{audit::approval_records, state::terminal::Terminal},
+    terminal::{
+        audit::approval_records,
+        state::{person_wait::PersonWait, terminal::Terminal},
+    },
 };
 
 /// A sandbox, and the number of the report that asked.
@@ -71,12 +74,12 @@ impl ExecQuestions {
             profile: terminal.spec.profile.to_string(),
             env_names: Vec::new(),
             request_id: None,
-            exec: Some(AskedExec {
+            within: Some(AskedWithin::Exec(AskedExec {
                 terminal: terminal.id.to_string(),
                 file: exec.file,
                 interpreters: exec.interpreters,
                 args_omitted: exec.argv_omitted,
-            }),
+            })),
         };
         Ok(ApprovalRequest::new(action, RequestMode::Waiting))
     }
@@ -103,6 +106,7 @@ impl ExecQuestions {
         self.lock().insert(key.clone(), gone.clone());
         let questions = self.waiting.clone();
         tokio::spawn(async move {
+            let _not_idle = PersonWait::begin(&terminal);
             let verdict = tokio::select! {
                 // An answer counts before the end of what waited for it.
                 biased;

@@ -3,6 +3,8 @@
 pub mod adopt;
 pub mod approve;
 pub mod close_session;
+mod connect_grants;
+mod connect_questions;
 mod connections;
 pub mod context;
 pub mod control;

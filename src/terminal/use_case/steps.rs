@@ -95,7 +95,7 @@ impl Requested {
             profile: self.request.profile.clone().unwrap_or_default(),
             env_names: self.request.env.iter().map(|entry| entry.name().to_owned()).collect(),
             request_id: self.request_id.clone(),
-            exec: None,
+            within: None,
         }
     }
 
