@@ -75,7 +75,7 @@ impl Gateway {
             governing: governing.clone(),
             die_with_gateway: config.die_with_gateway == DieWithGateway::Yes,
             gates: gates.clone(),
-            nets,
+            nets: nets.clone(),
             counters: Arc::default(),
         };
         // While the rest of the gateway is being opened.
@@ -106,6 +106,7 @@ impl Gateway {
                 approvals,
                 recorder,
                 gates,
+                nets,
                 loaded_stamps: stamps_before,
                 governing,
                 sessions: sessions.clone(),

@@ -26,7 +26,7 @@ use crate::{
     grpc::ReloadOutcome,
     journal::{PolicyRefused, Record},
     policy::{ActivePolicy, FailedLoad, LoadOutcome, PolicyFileError},
-    sandbox::{gate_link::Gates, governing::Governing},
+    sandbox::{gate_link::Gates, governing::Governing, net_link::Nets},
     session::Sessions,
     terminal::Recorder,
 };
@@ -49,6 +49,8 @@ pub(super) struct PolicyReloader {
     pub(super) recorder: Recorder,
     /// Are sent every policy.
     pub(super) gates: Arc<Gates>,
+    /// Are told of every policy.
+    pub(super) nets: Arc<Nets>,
     /// What no session may reach.
     pub(super) governing: Arc<Governing>,
     /// Those that are open.
@@ -169,6 +171,7 @@ impl PolicyReloader {
                         &self.in_force.current(),
                     ));
                     self.gates.push_policy();
+                    self.nets.policy_replaced();
                     self.approvals.supersede(generation);
                 }
                 let current = self.in_force.current();

@@ -11,16 +11,18 @@ use std::{
 use tokio::{net::TcpStream, time::timeout};
 
 use super::{
+    budget::Budget,
     limits::{DIAL_TIMEOUT, MAX_DIALS},
     link::GatewayLink,
+    open::OpenConnections,
     outcome::{Allowed, EndReport, Refusal, Upstream},
     resolver::{ResolveError, Resolver},
 };
 use crate::{
     network::destination::{Destination, Host},
     proto::net::{
-        AboutAddresses, AboutHost, AboutName, Address, Attempt, BadRequest, Denied, Dial, Disagreement,
-        Protocol, Resolve, question::About, verdict::Verdict,
+        AboutAddresses, AboutBytes, AboutHost, AboutName, AboutOpen, Address, Attempt, BadRequest, Denied,
+        Dial, Disagreement, Protocol, Resolve, question::About, verdict::Verdict,
     },
     wire::net::MAX_HOST_BYTES,
 };
@@ -44,6 +46,8 @@ pub(super) enum NameVerdict {
 pub(super) struct Connector {
     link: Arc<GatewayLink>,
     resolver: Resolver,
+    open: Arc<OpenConnections>,
+    budget: Arc<Budget>,
 }
 
 /// An attempt, as a program makes it.
@@ -72,7 +76,7 @@ fn take_approval(attempt: &mut Attempt, approval: String) {
 
 impl Connector {
     pub(super) fn new(link: Arc<GatewayLink>, resolver: Resolver) -> Self {
-        Self { link, resolver }
+        Self { link, resolver, open: Arc::default(), budget: Arc::default() }
     }
 
     /// Makes a connection, or says why there is none. `program` is watched while a person is asked; `None`: it is watched elsewhere.
@@ -81,14 +85,15 @@ impl Connector {
         mut attempt: Attempt,
         program: Option<&TcpStream>,
     ) -> Result<Upstream, Refusal> {
-        let (addresses, destination) = match self.ask(&attempt, About::Host(AboutHost {}), program).await? {
+        let host = About::Host(AboutHost { bytes_left: self.budget.left() });
+        let (addresses, destination) = match self.ask(&attempt, host, program).await? {
             Verdict::Dial(dial) => return self.dial(attempt, dial).await,
             Verdict::Denied(denied) => return Err(refusal(denied)),
             Verdict::Resolve(Resolve { approval }) => {
                 take_approval(&mut attempt, approval);
                 self.addresses(&attempt).await?
             }
-            Verdict::Ports(_) | Verdict::Waiting(_) => return Err(unavailable()),
+            Verdict::Ports(_) | Verdict::Waiting(_) | Verdict::Bytes(_) => return Err(unavailable()),
         };
         let asked = addresses.iter().map(|address| Address {
             address: address.to_string(),
@@ -98,7 +103,9 @@ impl Connector {
         match self.ask(&attempt, about, program).await? {
             Verdict::Dial(dial) => self.dial(attempt, dial).await,
             Verdict::Denied(denied) => Err(refusal(denied)),
-            Verdict::Resolve(_) | Verdict::Ports(_) | Verdict::Waiting(_) => Err(unavailable()),
+            Verdict::Resolve(_) | Verdict::Ports(_) | Verdict::Waiting(_) | Verdict::Bytes(_) => {
+                Err(unavailable())
+            }
         }
     }
 
@@ -113,7 +120,40 @@ impl Connector {
             }
             Verdict::Denied(denied) if denied.rule == UNAVAILABLE => NameVerdict::Unavailable,
             Verdict::Denied(_) => NameVerdict::Denied,
-            Verdict::Resolve(_) | Verdict::Dial(_) | Verdict::Waiting(_) => NameVerdict::Unavailable,
+            Verdict::Resolve(_) | Verdict::Dial(_) | Verdict::Waiting(_) | Verdict::Bytes(_) => {
+                NameVerdict::Unavailable
+            }
+        }
+    }
+
+    /// Asks for more bytes whenever they run low, for as long as the process runs.
+    pub(super) async fn keep_budget(&self) {
+        loop {
+            self.budget.wait_low().await;
+            match self.ask(&Attempt::default(), About::Bytes(AboutBytes {}), None).await {
+                Ok(Verdict::Bytes(bytes)) => self.budget.add(bytes.count),
+                Ok(_) | Err(_) => self.budget.exhaust(),
+            }
+        }
+    }
+
+    /// Asks about each open connection whenever another policy is in force, for as long as the process runs.
+    pub(super) async fn reevaluate(&self) {
+        loop {
+            self.link.wait_reevaluate().await;
+            for open in self.open.list() {
+                let is_hosts_own =
+                    u16::try_from(open.attempt.port).is_ok_and(|port| is_hosts_own(open.address, port));
+                let address = Some(Address { address: open.address.to_string(), is_hosts_own });
+                let about = About::Open(AboutOpen { connection_id: open.connection_id.clone(), address });
+                match self.ask(&open.attempt, about, None).await {
+                    Ok(Verdict::Resolve(_)) => {}
+                    Ok(Verdict::Denied(Denied { rule, reason })) => {
+                        open.close(format!("closed by rule {rule:?}: {reason}"));
+                    }
+                    Ok(_) | Err(_) => open.close("closed: the gateway does not answer".to_owned()),
+                }
+            }
         }
     }
 
@@ -122,9 +162,13 @@ impl Connector {
         let disagreement = Disagreement { found, connection_id: allowed.connection_id.clone() };
         match self.ask(&allowed.attempt, About::Disagreement(disagreement), None).await {
             Ok(Verdict::Denied(denied)) => refusal(denied),
-            Ok(Verdict::Resolve(_) | Verdict::Dial(_) | Verdict::Ports(_) | Verdict::Waiting(_)) => {
-                unavailable()
-            }
+            Ok(
+                Verdict::Resolve(_)
+                | Verdict::Dial(_)
+                | Verdict::Ports(_)
+                | Verdict::Waiting(_)
+                | Verdict::Bytes(_),
+            ) => unavailable(),
             Err(refusal) => refusal,
         }
     }
@@ -167,9 +211,12 @@ impl Connector {
 
     async fn dial(&self, mut attempt: Attempt, dial: Dial) -> Result<Upstream, Refusal> {
         let port = u16::try_from(attempt.port).map_err(|_| unavailable())?;
-        let Dial { addresses, connection_id, any_protocol, approval } = dial;
+        let Dial { addresses, connection_id, any_protocol, approval, is_counted, generation } = dial;
         take_approval(&mut attempt, approval);
         let allowed = Allowed { attempt, connection_id, any_protocol };
+        if is_counted {
+            self.budget.reopen();
+        }
         let mut report = EndReport::new(self.link.clone(), &allowed);
         let mut failure = "it has no address".to_owned();
         for address in addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok()).take(MAX_DIALS) {
@@ -177,7 +224,11 @@ impl Connector {
                 Ok(Ok(stream)) => {
                     // Small messages must not wait for each other.
                     let _ = stream.set_nodelay(true);
-                    return Ok(Upstream::new(stream, address, allowed, report));
+                    let Allowed { attempt, connection_id, .. } = allowed.clone();
+                    let open = self.open.add(attempt, connection_id, address);
+                    self.link.opened_under(generation);
+                    let budget = is_counted.then(|| self.budget.clone());
+                    return Ok(Upstream::new(stream, allowed, report, open, budget));
                 }
                 Ok(Err(error)) => failure = format!("{address}: {error}"),
                 Err(_) => failure = format!("{address}: no answer within {} s", DIAL_TIMEOUT.as_secs()),

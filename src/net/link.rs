@@ -13,14 +13,14 @@ use std::{
 use prost::Message as _;
 use tokio::{
     net::TcpStream,
-    sync::{mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot},
     time::sleep,
 };
 
 use super::{limits::VERDICT_TIMEOUT, program};
 use crate::{
     proto::net::{
-        Attempt, Ended, FromNet, Question, Ready, ToNet, Verdict, Withdrawn, from_net::Message,
+        Attempt, Ended, FromNet, Question, Ready, Reevaluate, ToNet, Verdict, Withdrawn, from_net::Message,
         question::About, to_net, verdict,
     },
     sys::{fdpass::FrameReceiver, frame_stream::FrameStream},
@@ -48,6 +48,9 @@ pub(super) struct GatewayLink {
     outgoing: mpsc::Sender<Message>,
     pending: Mutex<HashMap<u64, Pending>>,
     last_number: AtomicU64,
+    reevaluate: Notify,
+    /// Of the policy by which open connections are to be judged again.
+    generation: AtomicU64,
 }
 
 /// A question without a verdict.
@@ -73,8 +76,13 @@ impl GatewayLink {
                 }
             }
         });
-        let link =
-            Arc::new(Self { outgoing: sender, pending: Mutex::default(), last_number: AtomicU64::new(0) });
+        let link = Arc::new(Self {
+            outgoing: sender,
+            pending: Mutex::default(),
+            last_number: AtomicU64::new(0),
+            reevaluate: Notify::new(),
+            generation: AtomicU64::new(0),
+        });
         // The channel is empty.
         let _ = link.outgoing.try_send(Message::Ready(ready));
         Ok((link.clone(), Verdicts { link, stream }))
@@ -107,6 +115,18 @@ impl GatewayLink {
             answer = answered => answer.map_err(|_| NoVerdict),
             () = program::gone(program) => Err(NoVerdict),
         }
+    }
+
+    /// A connection is open that this policy has allowed: another one may have come meanwhile.
+    pub(super) fn opened_under(&self, generation: u64) {
+        if generation < self.generation.load(Relaxed) {
+            self.reevaluate.notify_one();
+        }
+    }
+
+    /// Resolves when another policy is in force.
+    pub(super) async fn wait_reevaluate(&self) {
+        self.reevaluate.notified().await;
     }
 
     /// Reports the end of a connection that was allowed. Called where nothing can wait; there is room for the ends of all.
@@ -146,11 +166,16 @@ impl Verdicts {
     pub(super) async fn receive(self) {
         let mut receiver = FrameReceiver::new();
         while let Ok(Some(frame)) = self.stream.receive(&mut receiver).await {
-            let Ok(ToNet {
-                message: Some(to_net::Message::Verdict(Verdict { number, verdict: Some(verdict) })),
-            }) = ToNet::decode(&frame.message[..])
-            else {
-                return;
+            let (number, verdict) = match ToNet::decode(&frame.message[..]).map(|decoded| decoded.message) {
+                Ok(Some(to_net::Message::Verdict(Verdict { number, verdict: Some(verdict) }))) => {
+                    (number, verdict)
+                }
+                Ok(Some(to_net::Message::Reevaluate(Reevaluate { generation }))) => {
+                    self.link.generation.fetch_max(generation, Relaxed);
+                    self.link.reevaluate.notify_one();
+                    continue;
+                }
+                Ok(Some(to_net::Message::Verdict(_) | to_net::Message::Setup(_)) | None) | Err(_) => return,
             };
             if let verdict::Verdict::Waiting(_) = verdict {
                 let waits = self.link.lock().get_mut(&number).and_then(|pending| pending.waits.take());

@@ -38,6 +38,8 @@ pub(super) async fn serve(confined: Confined) -> io::Result<()> {
     let Confined { socket, http, socks, resolver, setup, landlock_abi } = confined;
     let (link, verdicts) = GatewayLink::start(socket, Ready { landlock_abi })?;
     let connector = Arc::new(Connector::new(link, Resolver::new(&setup)));
+    let shared = connector.clone();
+    tokio::spawn(async move { tokio::join!(shared.keep_budget(), shared.reevaluate()) });
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let shared = connector.clone();
     let serve_http = move |program| serve_http(shared.clone(), program);

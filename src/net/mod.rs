@@ -5,10 +5,11 @@
 //! and dials the very address that was allowed. It has an id of its own where there is one, no file, no capability, and ends with
 //! the gateway's socket.
 //!
-//! Files in order of import: `limits`, `program`, `link`, `resolver`, `outcome`, `connector`, `prefixed`, `idle`, `http`, `tunnel`, `socks`, `accept`,
+//! Files in order of import: `limits`, `program`, `link`, `resolver`, `budget`, `open`, `outcome`, `connector`, `prefixed`, `idle`, `http`, `tunnel`, `socks`, `accept`,
 //! `transparent`, `names`, `confine`, `listen`.
 
 mod accept;
+mod budget;
 mod confine;
 mod connector;
 mod http;
@@ -17,6 +18,7 @@ mod limits;
 mod link;
 mod listen;
 mod names;
+mod open;
 mod outcome;
 mod prefixed;
 mod program;

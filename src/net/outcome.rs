@@ -2,10 +2,9 @@
 
 use std::{
     io,
-    net::IpAddr,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Instant,
 };
 
@@ -14,7 +13,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::link::GatewayLink;
+use super::{budget::Budget, link::GatewayLink, open::OpenPlace};
 use crate::proto::net::{Attempt, Ended};
 
 /// Why there is no connection.
@@ -46,6 +45,9 @@ pub(super) struct Upstream {
     stream: TcpStream,
     pub(super) allowed: Allowed,
     report: EndReport,
+    open: OpenPlace,
+    /// Where its bytes are counted.
+    budget: Option<Arc<Budget>>,
 }
 
 /// Reports the end of what was allowed, once.
@@ -79,9 +81,35 @@ impl Drop for EndReport {
 }
 
 impl Upstream {
-    pub(super) fn new(stream: TcpStream, address: IpAddr, allowed: Allowed, mut report: EndReport) -> Self {
-        report.ended.address = address.to_string();
-        Self { stream, allowed, report }
+    pub(super) fn new(
+        stream: TcpStream,
+        allowed: Allowed,
+        mut report: EndReport,
+        open: OpenPlace,
+        budget: Option<Arc<Budget>>,
+    ) -> Self {
+        report.ended.address = open.connection.address.to_string();
+        Self { stream, allowed, report, open, budget }
+    }
+
+    /// How many of these bytes may be carried now.
+    fn poll_allowed(&mut self, wanted: usize, context: &Context<'_>) -> Poll<io::Result<usize>> {
+        if let Some(reason) = self.open.connection.poll_closed(context) {
+            self.report.failed(reason);
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        let Some(budget) = &self.budget else { return Poll::Ready(Ok(wanted)) };
+        let reserved = budget.poll_reserve(wanted, context);
+        if let Poll::Ready(Err(error)) = &reserved {
+            self.report.failed(&error.to_string());
+        }
+        reserved
+    }
+
+    fn give_back(&self, bytes: usize) {
+        if let Some(budget) = &self.budget {
+            budget.give_back(bytes);
+        }
     }
 }
 
@@ -91,9 +119,13 @@ impl AsyncRead for Upstream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.report.ended.received_bytes += (buffer.filled().len() - before) as u64;
+        let allowed = ready!(self.poll_allowed(buffer.remaining(), context))?;
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(allowed));
+        let read = Pin::new(&mut self.stream).poll_read(context, &mut part);
+        let count = part.filled().len();
+        buffer.advance(count);
+        self.give_back(allowed - count);
+        self.report.ended.received_bytes += count as u64;
         read
     }
 }
@@ -104,10 +136,12 @@ impl AsyncWrite for Upstream {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        if let Poll::Ready(Ok(count)) = written {
-            self.report.ended.sent_bytes += count as u64;
-        }
+        let allowed = ready!(self.poll_allowed(bytes.len(), context))?;
+        let part = bytes.get(..allowed).unwrap_or_default();
+        let written = Pin::new(&mut self.stream).poll_write(context, part);
+        let count = if let Poll::Ready(Ok(count)) = written { count } else { 0 };
+        self.give_back(allowed - count);
+        self.report.ended.sent_bytes += count as u64;
         written
     }
 

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::network::{Network, NetworkRule};
+pub use self::network::{Network, NetworkRule, OnReload};
 use super::{duration, workspace_files};
 
 /// What happens when the host cannot give a protection.

@@ -9,5 +9,8 @@ pub const MAX_CONNECTIONS: usize = 1_024;
 /// The most ports of one name at which connections to it are accepted inside.
 pub const MAX_NAME_PORTS: usize = 16;
 
+/// Bytes that the connections of one sandbox are allowed at once, where they are counted.
+pub const BYTES_AT_ONCE: u64 = 1 << 20;
+
 /// The most of a host as a program wrote it, in bytes.
 pub const MAX_HOST_BYTES: usize = 320;

@@ -196,6 +196,21 @@ impl Fixture {
         lines.lines().map(record).filter(|record| record["kind"] == kind).collect()
     }
 
+    /// The text of the policy in force.
+    pub fn policy_text(&self) -> String {
+        fs::read_to_string(self.policy_file()).expect("the policy can be read")
+    }
+
+    /// Puts another policy into force.
+    pub fn reload(&self, text: &str) {
+        fs::write(self.policy_file(), text).expect("the policy can be written");
+        let reloaded = Command::new(env!("CARGO_BIN_EXE_provost"))
+            .args(["policy", "reload", "--gateway", &format!("unix:{}", self.gateway.socket.display())])
+            .output()
+            .expect("provost can be started");
+        assert!(reloaded.status.success(), "{reloaded:?}");
+    }
+
     /// The gateway's policy file.
     pub fn policy_file(&self) -> PathBuf {
         self.gateway.directory().join("policies/default.toml")

@@ -33,14 +33,8 @@ async fn a_rule_that_changes_holds_for_the_next_connection() {
     let fixture = Fixture::start();
     let session = Session::open(&fixture.gateway).await;
     assert_eq!(fixture.sh(&session, GET).finish().await.text(), "200\n");
-    let policy = fs::read_to_string(fixture.policy_file()).expect("the policy can be read");
-    let text = format!("{policy}\n[[connect]]\nid = 'closed'\ndecision = 'deny'\nhost = ['registry.test']\n");
-    fs::write(fixture.policy_file(), text).expect("the policy can be written");
-    let reloaded = std::process::Command::new(env!("CARGO_BIN_EXE_provost"))
-        .args(["policy", "reload", "--gateway", &format!("unix:{}", fixture.gateway.socket.display())])
-        .output()
-        .expect("provost can be started");
-    assert!(reloaded.status.success(), "{reloaded:?}");
+    let closed = "\n[[connect]]\nid = 'closed'\ndecision = 'deny'\nhost = ['registry.test']\n";
+    fixture.reload(&format!("{}{closed}", fixture.policy_text()));
     let done = fixture.sh(&session, GET).finish().await;
     assert_eq!(done.text(), "403\n");
     assert_eq!(done.outcome.connect_denials[0].rule, "closed");

@@ -11,4 +11,5 @@ mod fixture;
 mod forward;
 mod life;
 mod names;
+mod reload;
 mod rules;

@@ -15,11 +15,33 @@ pub struct NetworkRule {
     pub tcp_connect: Option<Vec<u16>>,
     /// TCP ports that may be bound, likewise.
     pub tcp_bind: Option<Vec<u16>>,
+    /// With `proxy`: what becomes of open connections when another policy comes into force.
+    pub on_reload: OnReload,
+    /// With `proxy`: bytes that the connections of one session may carry, in both directions together. Absent: any number.
+    pub max_bytes: Option<u64>,
+}
+
+/// What becomes of open connections when another policy comes into force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnReload {
+    /// They go on.
+    #[default]
+    Keep,
+    /// Those that the new rules do not allow are closed.
+    Close,
 }
 
 impl Default for NetworkRule {
     fn default() -> Self {
-        Self { default: Network::None, choices: vec![Network::None], tcp_connect: None, tcp_bind: None }
+        Self {
+            default: Network::None,
+            choices: vec![Network::None],
+            tcp_connect: None,
+            tcp_bind: None,
+            on_reload: OnReload::Keep,
+            max_bytes: None,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 
 use super::Asker;
 use crate::{
@@ -66,6 +67,10 @@ pub trait ConnectionObserver: Send + Sync + fmt::Debug {
         asker: &'a Asker,
     ) -> BoxFuture<'a, Verdict>;
 
+    /// The generation of the policy in force, if open connections are judged again when it changes: [`ConnectionObserver::judge`] is then
+    /// asked about each.
+    fn judges_open(&self, owner: &NetOwner) -> Option<u64>;
+
     /// A connection that was allowed has ended. Must not wait.
     fn ended(&self, owner: &NetOwner, ended: Ended, terminal: Option<String>);
 }
@@ -90,12 +95,13 @@ impl Default for NameFiles {
 pub struct Nets {
     files: NameFiles,
     observer: OnceLock<Arc<dyn ConnectionObserver>>,
+    policies: watch::Sender<()>,
 }
 
 impl Nets {
     /// None yet.
     pub fn new(files: NameFiles) -> Arc<Self> {
-        Arc::new(Self { files, observer: OnceLock::new() })
+        Arc::new(Self { files, observer: OnceLock::new(), policies: watch::Sender::new(()) })
     }
 
     /// Sets the observer, before any sandbox is started.
@@ -106,6 +112,15 @@ impl Nets {
         self.observer
             .set(observer)
             .expect("the observer of connections is set once, by the terminals' context");
+    }
+
+    /// Another policy is in force.
+    pub fn policy_replaced(&self) {
+        self.policies.send_replace(());
+    }
+
+    pub(super) fn policies(&self) -> watch::Receiver<()> {
+        self.policies.subscribe()
     }
 
     pub(super) fn observer(&self) -> Option<Arc<dyn ConnectionObserver>> {

@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::{Asker, ConnectionObserver, NetError, NetOwner, NetProcess, Nets, asker::Answer};
 use crate::{
     proto::net::{
-        Attempt, Denied, FromNet, Question, ToNet, Verdict, Withdrawn, from_net::Message, question::About,
-        to_net, verdict,
+        Attempt, Denied, FromNet, Question, Reevaluate, ToNet, Verdict, Withdrawn, from_net::Message,
+        question::About, to_net, verdict,
     },
     sys::{fdpass::FrameReceiver, frame_stream::FrameStream},
     wire::{
@@ -52,13 +52,21 @@ impl NetProcess {
         let stream = self.socket.try_clone().and_then(FrameStream::new).map_err(NetError::Start)?;
         // One verdict for each question.
         let (sender, mut verdicts) = mpsc::channel::<Answer>(MAX_CONNECTIONS);
+        let (mut policies, judges) = (nets.policies(), observer.clone());
         let write = async {
-            while let Some((verdict, sockets)) = verdicts.recv().await {
-                let message = ToNet { message: Some(to_net::Message::Verdict(verdict)) };
+            loop {
+                let (message, sockets) = tokio::select! {
+                    Some((verdict, sockets)) = verdicts.recv() => (to_net::Message::Verdict(verdict), sockets),
+                    Ok(()) = policies.changed() => {
+                        let Some(generation) = judges.judges_open(owner) else { continue };
+                        (to_net::Message::Reevaluate(Reevaluate { generation }), Vec::new())
+                    }
+                    else => return Ok::<(), io::Error>(()),
+                };
+                let message = ToNet { message: Some(message) };
                 let frame = wire::encode(&message, sockets.len()).map_err(io::Error::other)?;
                 stream.send(frame, sockets).await?;
             }
-            Ok::<_, io::Error>(())
         };
         let serving = Serving { observer, owner: owner.clone(), sandbox, sender, asked: Arc::default() };
         let read = async {

@@ -9,6 +9,8 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 use ulid::Ulid;
 
 use super::{
+    connect_attempt::{Wanted, bounded, port, principal, record},
+    connect_bytes::ConnectBytes,
     connect_grants::{ConnectGrant, ConnectGrants},
     connect_questions::{Answered, ConnectQuestion, ConnectQuestions},
 };
@@ -26,7 +28,7 @@ use crate::{
     printable,
     proto::{
         net::{
-            Attempt, BadRequest, Denied, Dial, Disagreement, Ended, Ports, Protocol, Question, Resolve,
+            AboutOpen, BadRequest, Denied, Dial, Disagreement, Ended, Ports, Question, Resolve,
             question::About, verdict::Verdict,
         },
         v1::ConnectDenial,
@@ -45,8 +47,7 @@ use crate::{
 const AGREEMENT_RULE: &str = "network.agreement";
 const REQUEST_RULE: &str = "network.request";
 const JOURNAL_RULE: &str = "network.journal";
-/// The most of a text that a program or its proxy wrote.
-const TEXT_MAX_BYTES: usize = 320;
+pub(super) const BYTES_RULE: &str = "network.max_bytes";
 const REASON_MAX_BYTES: usize = 1_024;
 /// The most addresses of a name that are looked at.
 const ADDRESSES_MAX: usize = 64;
@@ -62,6 +63,7 @@ pub(in crate::terminal) struct Connections {
     pub(in crate::terminal) counters: Arc<TerminalCounters>,
     pub(in crate::terminal) questions: ConnectQuestions,
     pub(in crate::terminal) grants: ConnectGrants,
+    pub(in crate::terminal) bytes: ConnectBytes,
 }
 
 impl ConnectionObserver for Connections {
@@ -79,6 +81,10 @@ impl ConnectionObserver for Connections {
             self.decide(wanted, question.about).await
         }
         .boxed()
+    }
+
+    fn judges_open(&self, owner: &NetOwner) -> Option<u64> {
+        self.closes_on_reload(owner)
     }
 
     fn ended(&self, owner: &NetOwner, ended: Ended, terminal: Option<String>) {
@@ -103,17 +109,11 @@ impl ConnectionObserver for Connections {
     }
 }
 
-/// An attempt, and whose it is.
-#[derive(Clone, Copy)]
-struct Wanted<'a> {
-    owner: &'a NetOwner,
-    attempt: &'a Attempt,
-    terminal: Option<&'a Arc<Terminal>>,
-    asker: &'a Asker,
-}
-
 impl Connections {
     async fn decide(&self, wanted: Wanted<'_>, about: Option<About>) -> Verdict {
+        if let Some(About::Bytes(_)) = about {
+            return self.allow_bytes(wanted.owner);
+        }
         let parsed = Host::parse(&wanted.attempt.host);
         if let Some(About::BadRequest(BadRequest { problem })) = about {
             return self.deny(wanted, REQUEST_RULE, &bounded(&problem), None).await;
@@ -146,8 +146,12 @@ impl Connections {
             },
         };
         match about {
-            // Names and bad requests are answered above.
-            None | Some(About::Host(_) | About::Name(_) | About::BadRequest(_)) => {
+            // Names, bytes and bad requests are answered above.
+            None | Some(About::Host(_) | About::Name(_) | About::Bytes(_) | About::BadRequest(_)) => {
+                let left = if let Some(About::Host(host)) = &about { host.bytes_left } else { 0 };
+                if let Some(reason) = self.bytes_are_spent(wanted.owner, left) {
+                    return self.deny(wanted, BYTES_RULE, &reason, None).await;
+                }
                 let decided = policy.connect_name(&request);
                 match decided.decision {
                     Decision::Allow => Verdict::Resolve(Resolve::default()),
@@ -164,6 +168,9 @@ impl Connections {
                     Some(DialTarget { address: one.address.parse().ok()?, is_hosts_own: one.is_hosts_own })
                 });
                 self.choose(wanted, &policy, &request, &targets.collect::<Vec<_>>()).await
+            }
+            Some(About::Open(AboutOpen { connection_id, address })) => {
+                self.judge_open(wanted, (&policy, &request), (&connection_id, address.as_ref())).await
             }
             Some(About::Disagreement(Disagreement { found, connection_id: _ })) => {
                 let reason = format!("{}; the connection is for {}", bounded(&found), destination.host);
@@ -237,6 +244,8 @@ impl Connections {
             connection_id: id,
             any_protocol: allowed.iter().all(|(_, by)| by.tunnel == Tunnel::Any),
             approval,
+            is_counted: self.max_bytes(wanted.owner).is_some(),
+            generation: policy.generation(),
         })
     }
 
@@ -308,16 +317,7 @@ impl Connections {
 
     async fn deny(&self, wanted: Wanted<'_>, rule: &str, reason: &str, address: Option<IpAddr>) -> Verdict {
         let reason = printable::truncate(reason, REASON_MAX_BYTES).to_owned();
-        self.counters.connections_denied.inc();
-        if let Some(terminal) = wanted.terminal {
-            terminal.denials.connections.count(ConnectDenial {
-                host: bounded(&wanted.attempt.host),
-                port: port(wanted.attempt).into(),
-                rule: rule.to_owned(),
-                reason: reason.clone(),
-                denied_at: Some(SystemTime::now().into()),
-            });
-        }
+        self.count_denial(wanted, rule, &reason);
         let record = Record::Connection(ConnectionRecord {
             rule: Some(rule.to_owned()),
             reason: reason.clone(),
@@ -329,48 +329,23 @@ impl Connections {
         Verdict::Denied(Denied { rule: rule.to_owned(), reason })
     }
 
+    /// Counts a refusal, for its terminal too.
+    pub(super) fn count_denial(&self, wanted: Wanted<'_>, rule: &str, reason: &str) {
+        self.counters.connections_denied.inc();
+        if let Some(terminal) = wanted.terminal {
+            terminal.denials.connections.count(ConnectDenial {
+                host: bounded(&wanted.attempt.host),
+                port: port(wanted.attempt).into(),
+                rule: rule.to_owned(),
+                reason: reason.to_owned(),
+                denied_at: Some(SystemTime::now().into()),
+            });
+        }
+    }
+
     /// A terminal of the sandbox's session.
     fn terminal(&self, owner: &NetOwner, id: Option<&str>) -> Option<Arc<Terminal>> {
         let terminal = TerminalId::parse(id?).and_then(|id| self.registry.get(id))?;
         (terminal.session.id.to_string() == owner.session_id).then_some(terminal)
     }
-}
-
-/// A refusal, as far as the attempt says.
-fn record(wanted: Wanted<'_>) -> ConnectionRecord {
-    let protocol = match wanted.attempt.protocol() {
-        Protocol::Unspecified => "",
-        Protocol::Connect => "connect",
-        Protocol::Http => "http",
-        Protocol::Socks => "socks",
-        Protocol::Transparent => "transparent",
-        Protocol::Dns => "dns",
-    };
-    ConnectionRecord {
-        session: wanted.owner.session_id.clone(),
-        principal: principal(wanted.owner),
-        terminal: wanted.terminal.map(|terminal| terminal.id.to_string()),
-        host: bounded(&wanted.attempt.host),
-        port: port(wanted.attempt),
-        verdict: RecordedVerdict::Deny,
-        rule: None,
-        sandbox: wanted.owner.sandbox_id.clone(),
-        reason: String::new(),
-        address: None,
-        protocol: protocol.to_owned(),
-        connection: None,
-        observed: Vec::new(),
-    }
-}
-
-fn port(attempt: &Attempt) -> u16 {
-    u16::try_from(attempt.port).unwrap_or_default()
-}
-
-fn principal(owner: &NetOwner) -> String {
-    Principal { uid: owner.uid }.to_string()
-}
-
-fn bounded(text: &str) -> String {
-    printable::truncate(text, TEXT_MAX_BYTES).to_owned()
 }

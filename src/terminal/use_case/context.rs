@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    connect_bytes::ConnectBytes,
     connect_grants::ConnectGrants,
     connect_questions::ConnectQuestions,
     connections::Connections,
@@ -83,6 +84,7 @@ impl TerminalContext {
                 known_secrets.clone(),
             ),
             grants: ConnectGrants::default(),
+            bytes: ConnectBytes::default(),
         }));
         launch_context.gates.set_observer(Arc::new(GateReports {
             registry: registry.clone(),

@@ -3,7 +3,10 @@
 pub mod adopt;
 pub mod approve;
 pub mod close_session;
+mod connect_attempt;
+mod connect_bytes;
 mod connect_grants;
+mod connect_open;
 mod connect_questions;
 mod connections;
 pub mod context;
