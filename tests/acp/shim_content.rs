@@ -175,3 +175,29 @@ fn an_exec_that_is_refused_within_a_command_is_a_line_of_its_output_for_the_agen
         if denials.is_null() { &exit["result"]["_meta"]["provost"]["execDenials"] } else { denials };
     assert_eq!(denials[0]["rule"], "no-shredding", "{output} {exit}");
 }
+
+#[test]
+fn what_a_rule_asks_about_a_connection_is_asked_in_the_editor_while_the_command_runs() {
+    let policies = tempfile::tempdir().expect("a directory");
+    asking_policy(policies.path());
+    let file = policies.path().join("default.toml");
+    let shipped = fs::read_to_string(&file).expect("a policy");
+    fs::write(&file, shipped.replacen("default = \"none\"", "default = \"proxy\"", 1)).expect("a policy");
+    let asking = "[[connect]]\nid = \"ask-host\"\ndecision = \"ask\"\nhost = [\"asked.test\"]\nport = [80]\nreason = \"hosts need a person\"\n";
+    fs::write(policies.path().join("connect.toml"), asking).expect("a policy");
+    let options = ["--policies", policies.path().to_str().expect("UTF-8")];
+    let mut peer = ShimPeer::in_session(&options, json!({}));
+    let terminal = peer.create("curl -sS http://asked.test/");
+    let question = peer.editor_receives();
+    assert_eq!(question["method"], "session/request_permission", "{question}");
+    assert_eq!(question["params"]["toolCall"]["title"], "connection to asked.test:80");
+    assert!(question.to_string().contains("hosts need a person"), "{question}");
+    let denied = json!({"outcome":{"outcome":"selected","optionId":"provost-deny-once"}});
+    peer.editor_sends(json!({"jsonrpc":"2.0","id":question["id"],"result":denied}));
+    assert_eq!(peer.editor_receives()["params"]["update"]["status"], "failed");
+    let params = json!({"sessionId":"s","terminalId":terminal});
+    peer.ask("terminal/wait_for_exit", params.clone());
+    let output = peer.ask("terminal/output", params);
+    let text = output["result"]["output"].as_str().expect("text");
+    assert!(text.contains("denied by rule \"ask-host\"") && text.contains("denied in the editor"), "{text}");
+}
