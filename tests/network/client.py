@@ -1,5 +1,5 @@
 # Attacks on the proxies of a sandbox. One line of JSON for each: its name, and what came of it.
-import base64, json, os, socket, ssl, struct, sys
+import base64, ctypes, json, os, socket, ssl, struct, sys
 
 address = sys.argv[1]
 TIMEOUT = 20
@@ -162,6 +162,51 @@ def bind(port):
         return "errno " + error.strerror
 
 
+def abstract():
+    """A socket of the host's that has a name and no file."""
+    try:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(5)
+        connection.connect(f"\0provost-test-{address}")
+        return outcome(read(connection))
+    except OSError as error:
+        return "errno " + (error.strerror or type(error).__name__)
+
+
+def in_child(enter):
+    """What a direct connection comes to in another namespace, which a process enters that has only this to do."""
+    receiving, sending = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            enter()
+            result = direct(socket.AF_INET, address, 18080)
+        except OSError as error:
+            result = "errno " + (error.strerror or type(error).__name__)
+        os.write(sending, result.encode())
+        os._exit(0)
+    os.close(sending)
+    os.waitpid(child, 0)
+    return os.read(receiving, 1000).decode()
+
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def checked(result):
+    if result != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def unshare(flags):
+    checked(LIBC.unshare(flags))
+
+
+def enter_first_network():
+    """The network namespace of process 1: outside the host's."""
+    checked(LIBC.setns(os.open("/proc/1/ns/net", os.O_RDONLY), 0x40000000))
+
+
 NUMBER = struct.unpack(">I", socket.inet_aton(address))[0]
 PARTS = address.split(".")
 SIX = ":".join(f"{int(PARTS[i]):02x}{int(PARTS[i + 1]):02x}" for i in (0, 2))
@@ -276,6 +321,15 @@ CASES = {
     "UDP": lambda: direct(socket.AF_INET, address, 18080, socket.SOCK_DGRAM),
     "DNS": lambda: direct(socket.AF_INET, "1.1.1.1", 53, socket.SOCK_DGRAM),
     "ICMP": lambda: direct(socket.AF_INET, "1.1.1.1", 0, socket.SOCK_DGRAM, socket.IPPROTO_ICMP),
+    "abstract socket": abstract,
+    "another user namespace": lambda: in_child(lambda: unshare(0x10000000)),
+    "another network namespace": lambda: in_child(lambda: unshare(0x40000000)),
+    "both namespaces": lambda: in_child(lambda: unshare(0x50000000)),
+    "the network namespace of process 1": lambda: in_child(enter_first_network),
+    "HTTP/2 in a tunnel": lambda: connect(
+        "registry.test:18080", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4\0" + bytes(4)
+    ),
+    "HTTP/2 to the proxy": lambda: send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4\0" + bytes(4)),
     "a listener in the proxy's place": lambda: bind(3128),
     "a listener in the SOCKS proxy's place": lambda: bind(1080),
 }

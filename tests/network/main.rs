@@ -11,5 +11,6 @@ mod fixture;
 mod forward;
 mod life;
 mod names;
+mod rebinding;
 mod reload;
 mod rules;

@@ -142,3 +142,33 @@ async fn the_connections_of_a_session_carry_no_more_bytes_than_its_profile_says(
     session.close().await;
     fixture.gateway.stop();
 }
+
+/// Asks twice on one connection to the proxy, and on one in a tunnel; before the second time it waits for a line of input.
+const KEPT_ALIVE: &str = "
+def ask(connection, target):
+    connection.sendall(f'GET {target} HTTP/1.1\\r\\nHost: registry.test:18080\\r\\n\\r\\n'.encode())
+    return status(read(connection))
+proxy = socket.create_connection(('127.0.0.1', 3128), 30)
+tunnel = socket.create_connection(('127.0.0.1', 3128), 30)
+tunnel.sendall(b'CONNECT registry.test:18080 HTTP/1.1\\r\\nHost: registry.test:18080\\r\\n\\r\\n')
+read(tunnel)
+for when in 'first', 'then':
+    print(when, ask(proxy, 'http://registry.test:18080/'), ask(tunnel, '/'), flush=True)
+    when == 'first' and input()
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_on_a_connection_that_is_kept_alive_go_by_the_rules_in_force() {
+    let fixture = Fixture::start();
+    let session = Session::open(&fixture.gateway).await;
+    let command = fixture
+        .command(&session, Network::Proxy, "python3")
+        .args(["-c", &[READING, KEPT_ALIVE].concat()])
+        .stdin();
+    let terminal = command.create().await;
+    terminal.until("first 200 200").await;
+    fixture.reload(&format!("{}{}", fixture.policy_text(), CLOSED.replace("plain", "registry")));
+    assert_eq!(what_then(&terminal).await, "then 403 403");
+    session.close().await;
+    fixture.gateway.stop();
+}

@@ -60,6 +60,20 @@ if os.geteuid() == 0:
     serve(443, True)
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 udp.bind((address, 18080))
+# A socket of the host's without a file: its name is the host's network namespace's.
+abstract = socket.socket(socket.AF_UNIX)
+abstract.bind(f"\0provost-test-{address}")
+abstract.listen(64)
+
+
+def answer_abstract():
+    while True:
+        peer = abstract.accept()[0]
+        peer.sendall(b"SERVED abstract\n")
+        peer.close()
+
+
+threading.Thread(target=answer_abstract, daemon=True).start()
 print("ready", flush=True)
 while True:
     data, peer = udp.recvfrom(1000)
