@@ -7,7 +7,7 @@ use agent_client_protocol_schema::v1::TerminalExitStatus;
 use serde_json::json;
 
 use crate::{
-    client::denial_json,
+    client::{denial_json, unreachable_json},
     proto::v1::{ExitCause, Outcome, WorkspaceChange, outcome::End},
 };
 
@@ -52,6 +52,9 @@ fn meta(outcome: &Outcome) -> serde_json::Map<String, serde_json::Value> {
     if !outcome.exec_denials.is_empty() {
         details["execDenials"] = outcome.exec_denials.iter().map(denial_json).collect();
         details["execDenialsOmitted"] = outcome.exec_denials_omitted.into();
+    }
+    if let Some(unreachable) = &outcome.unreachable {
+        details["unreachable"] = unreachable_json(unreachable);
     }
     serde_json::Map::from_iter([("provost".to_owned(), details)])
 }

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use super::error::CliError;
 use crate::{
-    printable,
-    proto::v1::{ConnectDenial, ExecDenial, ExecDenialCause, Outcome},
+    client, printable,
+    proto::v1::{ConnectDenial, ExecDenial, ExecDenialCause, Network, Outcome, Unreachable},
 };
 
 /// The rule of a refusal for want of one.
@@ -53,13 +53,26 @@ pub(super) fn remedy_lines(outcome: &Outcome) -> Vec<String> {
         let rule = format!("decision = \"allow\", host = [{host:?}], port = [{port}]");
         format!("a [[connect]] rule of the policy would allow it: {rule}")
     });
+    let network = outcome.unreachable.iter().filter_map(other_network);
     let mut lines: Vec<String> = Vec::new();
-    for line in execs.chain(connections) {
+    for line in execs.chain(connections).chain(network) {
         if lines.len() < REMEDIES_MAX && !lines.contains(&line) {
             lines.push(line);
         }
     }
     lines
+}
+
+/// How a command gets a network that reaches names. With the network `proxy` it has one.
+fn other_network(unreachable: &Unreachable) -> Option<String> {
+    if unreachable.network() == Network::Proxy {
+        return None;
+    }
+    Some(match client::offers_proxy(unreachable) {
+        true => "this option would give it one: --network proxy".to_owned(),
+        false => "this line of its profile would offer one: `network = { choices = [\"none\", \"proxy\"] }`"
+            .to_owned(),
+    })
 }
 
 /// Of a bare name, which means the file that the trusted path has.
@@ -103,5 +116,17 @@ mod tests {
         assert_eq!(lines.len(), 2, "{lines:?}");
         assert!(lines[0].ends_with("decision = \"allow\", argv = [\"nc\", \"**\"]"), "{lines:?}");
         assert!(lines[1].ends_with("host = [\"example.org\"], port = [443]"), "{lines:?}");
+    }
+
+    #[test]
+    fn the_option_is_named_where_the_profile_offers_it_and_else_its_line() {
+        let lines = |network: Network, offered: Vec<i32>| {
+            let unreachable = Unreachable { network: network.into(), offered, ..Unreachable::default() };
+            remedy_lines(&Outcome { unreachable: Some(unreachable), ..Outcome::default() })
+        };
+        let offered = lines(Network::None, vec![Network::Proxy.into()]);
+        assert_eq!(offered, ["this option would give it one: --network proxy"]);
+        assert!(lines(Network::None, vec![])[0].contains("`network = { choices = [\"none\", \"proxy\"] }`"));
+        assert_eq!(lines(Network::Proxy, vec![]), [""; 0]);
     }
 }

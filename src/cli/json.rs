@@ -57,6 +57,19 @@ pub(super) struct OutcomeJson {
     exec_denials: Vec<ExecDenialJson>,
     #[serde(skip_serializing_if = "is_zero")]
     exec_denials_omitted: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreachable: Option<UnreachableJson>,
+}
+
+/// What the network did not reach.
+#[derive(Debug, Serialize)]
+pub(super) struct UnreachableJson {
+    names: Vec<String>,
+    #[serde(skip_serializing_if = "is_zero")]
+    names_omitted: u64,
+    no_route: u64,
+    network: &'static str,
+    offered: Vec<&'static str>,
 }
 
 /// An exec within the command that was refused.
@@ -175,6 +188,19 @@ impl From<&v1::Outcome> for OutcomeJson {
             workspace_shortfall: outcome.workspace_shortfall.clone(),
             exec_denials: outcome.exec_denials.iter().map(ExecDenialJson::from).collect(),
             exec_denials_omitted: outcome.exec_denials_omitted,
+            unreachable: outcome.unreachable.as_ref().map(UnreachableJson::from),
+        }
+    }
+}
+
+impl From<&v1::Unreachable> for UnreachableJson {
+    fn from(unreachable: &v1::Unreachable) -> Self {
+        Self {
+            names: unreachable.names.clone(),
+            names_omitted: unreachable.names_omitted,
+            no_route: unreachable.no_route,
+            network: network(unreachable.network()),
+            offered: unreachable.offered().map(network).collect(),
         }
     }
 }

@@ -1,5 +1,6 @@
-//! A refused exec in one line, for people and agents: the same words on stderr and in an agent's output.
+//! What of a command was refused, in lines for people and agents: the same words on stderr and in an agent's output.
 
+use super::unreachable::unreachable_line;
 use crate::{
     printable,
     proto::v1::{ConnectDenial, ExecDenial, ExecDenialCause, Outcome},
@@ -8,7 +9,7 @@ use crate::{
 /// The longest command in such a line, in bytes.
 const COMMAND_SHOWN_BYTES: usize = 384;
 
-/// The lines about all refused execs of a command.
+/// The lines about all that was refused within a command.
 pub fn denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ {
     let omitted = outcome.exec_denials_omitted;
     let rest = (omitted > 0).then(|| format!("denied: {omitted} more execs, in the journal"));
@@ -16,7 +17,8 @@ pub fn denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ {
         let line = alike.first().map(denial_line)?;
         Some(if alike.len() > 1 { format!("{line} ({} times)", alike.len()) } else { line })
     };
-    outcome.exec_denials.chunk_by(is_alike).filter_map(times).chain(rest).chain(connect_denial_lines(outcome))
+    let execs = outcome.exec_denials.chunk_by(is_alike).filter_map(times).chain(rest);
+    execs.chain(connect_denial_lines(outcome)).chain(outcome.unreachable.as_ref().map(unreachable_line))
 }
 
 /// The lines about all refused connections of a command: one for each destination.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{errors::META, output::Shown};
 use crate::{
-    client::{advice_when_denied, denial_json, denial_lines},
+    client::{advice_when_denied, denial_json, denial_lines, unreachable_json},
     printable,
     proto::v1::{self, ExitCause, outcome::End},
 };
@@ -116,6 +116,9 @@ fn details(terminal: &v1::Terminal) -> Value {
     if !outcome.exec_denials.is_empty() {
         details["exec_denials"] = outcome.exec_denials.iter().map(denial_json).collect();
         details["exec_denials_omitted"] = outcome.exec_denials_omitted.into();
+    }
+    if let Some(unreachable) = &outcome.unreachable {
+        details["unreachable"] = unreachable_json(unreachable);
     }
     details
 }

@@ -16,10 +16,7 @@ use prost::Message;
 use super::{
     gate_launch::{self, GateLaunch, StartedGate},
     outcome::{read_outcome, wait_until_ready},
-    setup::{
-        self, LaunchSockets, NetworkMaker, OOM_SCORE_STEP, PlanDescriptors, StageError,
-        proxy_listeners::{self, NameAddresses},
-    },
+    setup::{self, LaunchSockets, NetworkMaker, OOM_SCORE_STEP, PlanDescriptors, PreparedNames, StageError},
     subordinate_maps,
 };
 use crate::{
@@ -93,7 +90,7 @@ fn launch(
     let (outcome, report) = pipe()?;
     let (supervisors_end, gates_end) = gate_launch::sockets(plan)?.unzip();
     let maker = match &network {
-        Some(prepared) => NetworkMaker::Launcher(prepared.add_name_addresses(plan)?),
+        Some(prepared) => NetworkMaker::Launcher(prepared.prepare_names(plan)?),
         None => NetworkMaker::Clone,
     };
     let (cloned, birthplace) = clone_supervisor(plan, identity, &descriptors, network)?;
@@ -109,7 +106,7 @@ fn launch(
             )
         }
         Cloned::Parent { pid, pidfd } => {
-            drop((permission, report, supervisors_end));
+            drop((permission, report, supervisors_end, maker));
             let seated = match birthplace {
                 InitialCgroup::Sandbox => Ok(()),
                 InitialCgroup::Launcher => setup::cgroups::move_into_v2_cgroup(&descriptors, pid),
@@ -176,10 +173,9 @@ impl PreparedNetwork {
         }
     }
 
-    /// Gives it addresses for names, where the plan has proxies.
-    fn add_name_addresses(&self, plan: &SandboxPlan) -> Result<NameAddresses, StageError> {
-        let has_proxies = proxy_listeners::has_proxies(plan)?;
-        Ok(if has_proxies { proxy_listeners::add_name_addresses() } else { NameAddresses::Missing })
+    /// Gives it what finds or refuses names.
+    fn prepare_names(&self, plan: &SandboxPlan) -> Result<PreparedNames, StageError> {
+        PreparedNames::prepare(plan)
     }
 
     /// Returns to the host's network namespace.

@@ -7,6 +7,7 @@ mod gate_launch;
 mod launch;
 mod outcome;
 mod ready;
+mod route_counters;
 pub mod runtime;
 mod setup;
 mod subordinate_maps;

@@ -2,6 +2,7 @@
 
 use std::{os::fd::OwnedFd, sync::Arc};
 
+use super::route_counters::RouteCounters;
 use crate::{
     cgroup,
     proto::supervisor::EffectiveConfinement,
@@ -27,6 +28,10 @@ pub struct Ready {
     pub gate: Option<SupervisedGate>,
     /// The listeners of the proxies: of HTTP, then of SOCKS5; then the resolver's sockets, if it has one. Empty: there are none.
     pub proxy_listeners: Vec<Arc<OwnedFd>>,
+    /// The socket of a resolver that refuses every name, if the sandbox has no proxies.
+    pub refusing_resolver: Option<OwnedFd>,
+    /// Counts what had no route, where the network is the sandbox's own.
+    pub route_counters: Option<RouteCounters>,
     /// What it has in common with the other sandboxes of its session, for the next one.
     pub session_files: SharedFiles,
     /// The commands' id on the host, where it is not the gateway's user's; 0: it is.

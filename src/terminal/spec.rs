@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     kept_shell::ShellKind,
-    policy::{Digest, ProfileName, StreamMode},
+    policy::{Digest, ProfileName, StreamMode, profile::Network},
 };
 
 /// What a terminal's command is written as.
@@ -49,8 +49,10 @@ pub struct TerminalSpec {
     pub cwd: String,
     /// The profile that confines it.
     pub profile: ProfileName,
-    /// "none" or "host".
+    /// The name of the network that it has.
     pub network: &'static str,
+    /// The others that its profile offered when it was permitted.
+    pub offered: Vec<Network>,
     /// As the caller gave them.
     pub labels: BTreeMap<String, String>,
     /// Bytes of output to retain for each stream.

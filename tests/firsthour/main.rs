@@ -7,6 +7,7 @@
 mod process_state;
 
 mod caches;
+mod no_network;
 mod person;
 mod toolchains;
 mod walk;

@@ -45,6 +45,13 @@ impl Default for NetworkRule {
     }
 }
 
+impl NetworkRule {
+    /// What a caller could ask for instead.
+    pub fn choices_but(&self, chosen: Network) -> Vec<Network> {
+        self.choices.iter().copied().filter(|choice| *choice != chosen).collect()
+    }
+}
+
 /// A kind of network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -14,7 +14,7 @@ use crate::{
     proto::supervisor::{Identity, MappedGroup, Mount, mount::Kind},
     sandbox::{
         launch::{
-            name_files::{RESOLV_CONF, Resolver, name_sources},
+            name_files::{RESOLV_CONF, name_sources},
             private_files::{self, PrivateFiles},
             protected,
             rootfs_error::RootfsError,
@@ -54,9 +54,8 @@ pub fn plan(
     plan.add_accounts();
     match network {
         Network::Host => plan.add_resolv_conf(),
-        Network::None => plan.add_file("/etc/nsswitch.conf", &name_sources(Resolver::Absent)),
-        Network::Proxy => {
-            plan.add_file("/etc/nsswitch.conf", &name_sources(Resolver::OnLoopback));
+        Network::None | Network::Proxy => {
+            plan.add_file("/etc/nsswitch.conf", &name_sources());
             plan.add_own_resolv_conf();
         }
     }

@@ -199,8 +199,12 @@ impl Runtime {
 
     fn end(&mut self, key: SlotKey, removal: LeafRemoval) {
         let Some(terminal) = self.terminals.get_mut(key) else { return };
-        let exit = exit_report(terminal, &removal);
-        terminal.phase = TerminalPhase::Ended(Box::new(exit));
+        let mut exit = exit_report(terminal, &removal);
+        let has_failed = exit.end != Some(exit::End::Code(0));
+        if has_failed {
+            exit.unreachable = self.refused_traffic.since(terminal.traffic);
+        }
+        terminal.phase = TerminalPhase::Ended(Box::new(exit.clone()));
         terminal.stop = None;
         terminal.outputs.iter_mut().for_each(|output| output.flow = PipeState::Ended);
         if let Some(pty) = &mut terminal.pty {
@@ -208,6 +212,9 @@ impl Runtime {
         }
         let exited = Exited { terminal_id: terminal.id.clone(), exit: Some(exit) };
         self.broadcast(Message::Exited(exited));
+        if !has_failed {
+            self.refused_traffic.count();
+        }
     }
 
     /// The usage, if no process of the command is left. The kernel proves that: it removes no cgroup that is in

@@ -31,6 +31,7 @@ mod stdin_pipe;
 mod stop;
 mod strays;
 mod terminal;
+mod traffic;
 
 use std::{convert::Infallible, time::Instant};
 
@@ -93,6 +94,7 @@ impl Runtime {
                 EventSource::Stdin(key) => self.flush_stdin(key),
                 EventSource::Leaf(key) => self.leaf_changed(key),
                 EventSource::Gate => self.gate_ready(),
+                EventSource::Names => self.refused_traffic.answer(),
             }
         }
         if self.rescan_at.is_some_and(|at| at <= self.now) {

@@ -250,13 +250,13 @@ impl Runtime {
 
     fn describe(&self, terminal: &SupervisedTerminal) -> HeldTerminal {
         let exit = match &terminal.phase {
-            TerminalPhase::Ended(exit) => Some(**exit),
+            TerminalPhase::Ended(exit) => Some(exit.as_ref().clone()),
             TerminalPhase::Running
             | TerminalPhase::Lingering { .. }
             | TerminalPhase::KillingStragglers
             | TerminalPhase::Draining(_) => None,
         };
-        let ended_ago = match (exit, &terminal.leader_exit) {
+        let ended_ago = match (&exit, &terminal.leader_exit) {
             (Some(_), Some(main)) => self.now.saturating_duration_since(main.at),
             _ => Duration::ZERO,
         };

@@ -94,10 +94,13 @@ pub(super) enum EventSource {
     Leaf(SlotKey),
     /// The socket to the gate.
     Gate,
+    /// The socket at which names are refused.
+    Names,
 }
 
 /// Behind the outputs, of which a terminal has two.
 const GATE: u64 = 7;
+const NAMES: u64 = 8;
 
 impl EventSource {
     pub(super) fn token(self) -> u64 {
@@ -105,6 +108,7 @@ impl EventSource {
             Self::Listener => return 0,
             Self::Children => return 1 << 56,
             Self::Gate => return GATE << 56,
+            Self::Names => return NAMES << 56,
             Self::Connection(key) => (2_u64, key),
             Self::Stdin(key) => (3, key),
             Self::Leaf(key) => (4, key),
@@ -123,6 +127,7 @@ impl EventSource {
             3 => Self::Stdin(key),
             4 => Self::Leaf(key),
             GATE => Self::Gate,
+            NAMES => Self::Names,
             output => Self::Output(key, (output - 5) as u8),
         }
     }

@@ -25,6 +25,7 @@ use super::{
     terminal::{
         IdleHolds, OutputStream, PipeState, SupervisedTerminal, TerminalPhase, TerminalPty, TerminalTimes,
     },
+    traffic::TrafficMark,
 };
 use crate::{
     cgroup::leaf::{CloneIntoCgroup, Leaf, LimitRequirement},
@@ -72,6 +73,7 @@ impl Runtime {
         }
         let parsed = parse(&request).map_err(resource_failure)?;
         let key = self.terminals.next_key();
+        let traffic = self.refused_traffic.mark();
         let prepared = self.prepare(key, &request, &parsed)?;
         let running = match self.execute(&parsed, &prepared) {
             Ok(running) => running,
@@ -80,7 +82,7 @@ impl Runtime {
                 return Err(failure);
             }
         };
-        Ok(self.register(request, &parsed, prepared, running))
+        Ok(self.register(request, &parsed, prepared, running, traffic))
     }
 
     fn admit(&self, request: &Spawn) -> Result<(), Errno> {
@@ -253,6 +255,7 @@ impl Runtime {
         parsed: &ParsedSpawn,
         prepared: PreparedCommand,
         running: SpawnedProcess,
+        traffic: TrafficMark,
     ) -> (Started, Vec<Arc<OwnedFd>>) {
         let now = std::time::Instant::now();
         let started = describe(parsed, prepared.leaf.as_ref(), &running);
@@ -282,6 +285,7 @@ impl Runtime {
             wake: None,
             // Copied, because the received bytes share the whole request's buffer.
             screen: None,
+            traffic,
             metadata: Bytes::copy_from_slice(&request.metadata),
         };
         // `prepared.child_ends` is dropped here, which closes the command's ends of the pipes.

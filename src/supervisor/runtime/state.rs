@@ -25,6 +25,7 @@ use super::{
     poll::Poll,
     slot_map::{EventSource, SlotKey, SlotMap},
     terminal::SupervisedTerminal,
+    traffic::RefusedTraffic,
 };
 use crate::{
     cgroup::leaf::{CloneIntoCgroup, Leaves},
@@ -75,6 +76,8 @@ pub(super) struct Runtime {
     pub(super) command_host_id: u32,
     /// The network is the sandbox's own.
     pub(super) own_network: bool,
+    /// What the sandbox's network did not reach.
+    pub(super) refused_traffic: RefusedTraffic,
     pub(super) gate: GateLink,
     /// When to advance which terminal.
     pub(super) timers: BTreeSet<(Instant, SlotKey)>,
@@ -112,6 +115,10 @@ impl Runtime {
         if let Some(socket) = gate.socket() {
             epoll.add(socket, EventSource::Gate, EpollFlags::EPOLLIN)?;
         }
+        let refused_traffic = RefusedTraffic::new(ready.refusing_resolver, ready.route_counters);
+        if let Some(resolver) = refused_traffic.resolver() {
+            epoll.add(resolver, EventSource::Names, EpollFlags::EPOLLIN)?;
+        }
         Ok(Self {
             sandbox_id: ready.sandbox_id,
             effective_confinement: ready.effective_confinement,
@@ -134,6 +141,7 @@ impl Runtime {
             session_files: ready.session_files,
             command_host_id: ready.command_host_id,
             own_network: ready.own_network,
+            refused_traffic,
             gate,
             timers: BTreeSet::new(),
             // Children that exited before the signalfd existed.

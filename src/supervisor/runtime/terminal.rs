@@ -20,7 +20,9 @@ use crate::{
     sys::{pty::WindowSize, ring::RingWriter, wait::Reaped},
 };
 
-use super::{screen_notifier::ScreenNotifier, slot_map::SlotKey, stdin_pipe::CommandStdin};
+use super::{
+    screen_notifier::ScreenNotifier, slot_map::SlotKey, stdin_pipe::CommandStdin, traffic::TrafficMark,
+};
 
 /// How long a leader that was sent HUP has before it is sent it again; twice as long each time.
 const HANG_UP_INTERVAL: Duration = Duration::from_secs(2);
@@ -55,6 +57,8 @@ pub(super) struct SupervisedTerminal {
     pub(super) wake: Option<Instant>,
     /// Where the process that keeps its screen is notified of output.
     pub(super) screen: Option<ScreenNotifier>,
+    /// Where its part of what the network did not reach begins.
+    pub(super) traffic: TrafficMark,
     /// The gateway's metadata, not interpreted here.
     pub(super) metadata: Bytes,
 }

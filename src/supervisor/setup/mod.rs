@@ -16,6 +16,7 @@ mod new_root;
 mod overlay;
 mod pivot_root;
 pub mod proxy_listeners;
+mod refusing_resolver;
 mod session_files;
 mod stage;
 pub mod user_limits;
@@ -37,7 +38,10 @@ pub use self::{
     stage::{OOM_SCORE_STEP, StageError},
 };
 use self::{gate::GateHandover, proxy_listeners::NameAddresses};
-use super::ready::{CommandIdentity, Ready, SharedFiles};
+use super::{
+    ready::{CommandIdentity, Ready, SharedFiles},
+    route_counters::RouteCounters,
+};
 use crate::{
     proto::supervisor::{Identity, SandboxPlan, Stage},
     sys::{file, keyring, loopback, oom::OwnOomScore},
@@ -60,12 +64,36 @@ pub struct LaunchSockets {
 }
 
 /// Who has made the network namespace of the supervisor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum NetworkMaker {
     /// The launcher, before the clone: only it has power over the namespace. It has prepared it for the plan.
-    Launcher(NameAddresses),
+    Launcher(PreparedNames),
     /// The clone, for the supervisor's user namespace; or nobody, and it is the host's.
     Clone,
+}
+
+/// How names are found in a network namespace that the launcher has prepared.
+#[derive(Debug)]
+pub struct PreparedNames {
+    /// With proxies: whether names have addresses.
+    pub addresses: NameAddresses,
+    /// Without proxies: the socket at which names are refused.
+    pub refusing: Option<OwnedFd>,
+}
+
+impl PreparedNames {
+    /// Prepares the calling process's network namespace, which has its loopback up. Needs `CAP_NET_ADMIN` and `CAP_NET_BIND_SERVICE` over
+    /// it.
+    ///
+    /// # Errors
+    /// [`StageError`] of the loopback.
+    pub fn prepare(plan: &SandboxPlan) -> Result<Self, StageError> {
+        let addresses = match proxy_listeners::has_proxies(plan)? {
+            true => proxy_listeners::add_name_addresses(),
+            false => NameAddresses::Missing,
+        };
+        Ok(Self { addresses, refusing: refusing_resolver::open(plan)? })
+    }
 }
 
 /// Sets the sandbox up and continues as its supervisor.
@@ -135,10 +163,10 @@ fn set_up(
     }
     let names = match network {
         NetworkMaker::Launcher(names) => names,
-        NetworkMaker::Clone if proxy_listeners::has_proxies(plan)? => proxy_listeners::add_name_addresses(),
-        NetworkMaker::Clone => NameAddresses::Missing,
+        NetworkMaker::Clone => PreparedNames::prepare(plan)?,
     };
-    let proxy_listeners = proxy_listeners::open(plan, names)?;
+    let proxy_listeners = proxy_listeners::open(plan, names.addresses)?;
+    let route_counters = plan.own_network.then(RouteCounters::open).flatten();
 
     fail(Stage::Gate)?;
     let gate = gate.map(|socket| GateHandover::open(plan, socket)).transpose()?;
@@ -165,6 +193,8 @@ fn set_up(
         .chain([report.as_fd()])
         .chain(gate.iter().flat_map(GateHandover::descriptors).map(AsFd::as_fd))
         .chain(proxy_listeners.iter().map(|listener| listener.as_fd()))
+        .chain(names.refusing.iter().map(AsFd::as_fd))
+        .chain(route_counters.iter().flat_map(RouteCounters::descriptors))
         .chain(session_files.descriptors().map(|kept| kept.as_fd()))
         .collect();
     file::close_all_except(&kept).map_err(StageError::of(Stage::Descriptors))?;
@@ -193,6 +223,8 @@ fn set_up(
         oom_score: score,
         gate,
         proxy_listeners,
+        refusing_resolver: names.refusing,
+        route_counters,
         session_files,
         command_host_id: if ids.privileged { ids.command_host_uid } else { 0 },
         own_network: plan.own_network,

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::{
     proto::{
         supervisor::{Exit, Started, StopCause, exit},
-        v1::{ExitCause, MemoryPeakSource, Outcome, Usage, outcome},
+        v1::{ExitCause, MemoryPeakSource, Outcome, Unreachable, Usage, outcome},
     },
     terminal::signal,
 };
@@ -37,6 +37,12 @@ pub fn reported(exit: &Exit) -> Outcome {
         survivors: exit.survivors,
         stragglers_killed: exit.stragglers_killed,
         core_dumped: exit.core_dumped,
+        unreachable: exit.unreachable.as_ref().map(|reported| Unreachable {
+            names: reported.names.clone(),
+            names_omitted: reported.names_omitted,
+            no_route: reported.no_route,
+            ..Unreachable::default()
+        }),
         ..Outcome::default()
     }
 }

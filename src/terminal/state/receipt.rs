@@ -68,7 +68,8 @@ pub(in crate::terminal) fn of(
     }
 }
 
-fn network(name: &str) -> v1::Network {
+/// The network with this name, as the API has it.
+pub(super) fn network(name: &str) -> v1::Network {
     match name {
         name if name == Network::None.name() => v1::Network::None,
         name if name == Network::Host.name() => v1::Network::Host,

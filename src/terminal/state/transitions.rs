@@ -8,7 +8,7 @@ use std::{
 use super::{
     lease::{Exited, Running},
     live::Live,
-    outcome,
+    outcome, receipt,
     stage::Stage,
     terminal::{Slot, Terminal},
 };
@@ -140,6 +140,11 @@ impl Terminal {
             }
         };
         self.denials.report(&mut outcome);
+        if let Some(unreachable) = &mut outcome.unreachable {
+            unreachable.set_network(receipt::network(self.spec.network));
+            let offered = self.spec.offered.iter();
+            unreachable.offered = offered.map(|network| receipt::network(network.name()).into()).collect();
+        }
         if let Some(shortfall) = self.workspace.get().and_then(|watched| watched.report_changes(&mut outcome))
         {
             let sandbox_id = self.live().map(|live| live.sandbox.id().to_owned());

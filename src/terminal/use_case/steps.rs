@@ -171,6 +171,7 @@ fn spec_of(requested: &Requested, permit: &Permit) -> TerminalSpec {
         cwd: exec_spec.cwd().to_string(),
         profile: exec_spec.profile_name().clone(),
         network: exec_spec.network().name(),
+        offered: exec_spec.profile().network.choices_but(exec_spec.network()),
         labels: requested.labels.clone(),
         output_limit_bytes: exec_spec.output_limit_bytes(),
         streams: exec_spec.streams(),
