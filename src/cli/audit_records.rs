@@ -25,6 +25,9 @@ pub(super) struct FilterArguments {
     /// About this terminal
     #[arg(long, value_name = "ID")]
     terminal: Option<String>,
+    /// About this principal, as uid:1000. Who is neither root nor the gateway's own user can name only itself
+    #[arg(long, value_name = "PRINCIPAL")]
+    principal: Option<String>,
     /// Decided by this rule
     #[arg(long, value_name = "RULE")]
     rule: Option<String>,
@@ -94,7 +97,7 @@ impl FilterArguments {
             rule: text(&self.rule),
             decision: decision.into(),
             since: self.since.map(|ns| (UNIX_EPOCH + Duration::from_nanos(ns)).into()),
-            principal: String::new(),
+            principal: text(&self.principal),
             front_end: text(&self.front_end),
         }
     }
@@ -102,7 +105,7 @@ impl FilterArguments {
     /// The filter for the files.
     pub(super) fn filter(&self) -> RecordFilter {
         RecordFilter {
-            principal: None,
+            principal: self.principal.clone(),
             session: self.session.clone(),
             terminal: self.terminal.clone(),
             rule: self.rule.clone(),

@@ -109,9 +109,43 @@ async fn an_ordinary_caller_asks_for_its_own_records_and_cannot_read_the_files()
         assert!(lines.contains(&one.id) && !lines.contains(&other.id));
     }
     assert_eq!(text(run(as_one(&["query", "--session", &other.id])).await), "");
+    // Its own by name, too, and nobody else's.
+    let own = text(run(as_one(&["query", "--principal", "uid:4001", "-o", "json"])).await);
+    assert_eq!(kinds(&own).len(), 6, "{own}");
+    for named in ["uid:4002", "uid:0", "4001", "nobody"] {
+        let refused = run(as_one(&["query", "--principal", named])).await;
+        assert!(!refused.status.success() && refused.stdout.is_empty(), "{named}: {refused:?}");
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("principal"), "{named}: {refused:?}");
+    }
     let files = directory(&gateway);
     let refused = run(as_one(&["query", "--journal", &files.display().to_string()])).await;
     assert!(!refused.status.success() && refused.stdout.is_empty(), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn root_asks_by_principal_at_the_gateway_and_in_the_files() {
+    if !is_root() {
+        return skip("only root can be other users");
+    }
+    let gateway = Gateway::start();
+    let [one, other] = [4003, 4004].map(|uid| Session::open_as(&gateway, uid));
+    let (one, other) = (one.await, other.await);
+    one.command("true").finish().await;
+    other.command("true").finish().await;
+    other.command("true").env("LD_PRELOAD", "x").refusal().await;
+    for session in [&one, &other] {
+        session.close().await;
+        let is_end = |record: &Value| record["kind"] == "session_closed" && record["session"] == *session.id;
+        crate::record(&directory(&gateway), "the session's end", is_end).await;
+    }
+    let by = |more: &[&'static str]| [&["query", "-o", "json", "--principal", "uid:4004"], more].concat();
+    let denied = by(&["--decision", "deny"]);
+    for (arguments, count) in [(by(&[]), 7), (denied, 1), (vec!["query", "--principal", "uid:4999"], 0)] {
+        let lines = asked(&gateway, &arguments).await;
+        assert_eq!(lines.lines().count(), count, "{arguments:?}: {lines}");
+        assert!(!lines.contains(&one.id), "{lines}");
+        assert_eq!(text(audit(&directory(&gateway), &arguments)), lines, "{arguments:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
