@@ -28,6 +28,7 @@ pub mod resolve;
 pub mod sandbox;
 pub mod screen;
 pub mod session;
+pub mod ssh_agent;
 pub mod statefile;
 pub mod subreaper;
 pub mod supervisor;
