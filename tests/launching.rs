@@ -67,6 +67,7 @@ impl Place {
             groups: Arc::default(),
             caller_home: Default::default(),
             caches: Vec::new(),
+            agent: None,
             session_files: Default::default(),
             governing: Arc::default(),
             // So that no launcher is started ahead, which would be a child too.

@@ -21,7 +21,7 @@ use super::{
     subagents::SubagentAnnouncement,
 };
 use crate::{
-    client::{FrontEnd, RetryingClient},
+    client::{self, FrontEnd, RetryingClient},
     proto::v1,
 };
 
@@ -292,6 +292,7 @@ impl AcpSessions {
             read_only_roots: self.shared.read_only.iter().map(text).collect(),
             labels: id.into_iter().collect(),
             profile: self.profile.clone(),
+            ssh_agent: client::ssh_agent_socket(),
             lifetime: v1::Lifetime::OwnerProcess.into(),
             extent: v1::WorkspaceExtent::Repository.into(),
             ..Default::default()

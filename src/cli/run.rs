@@ -28,7 +28,7 @@ use super::{
     stdio::{self, Input},
 };
 use crate::{
-    client::FrontEnd,
+    client::{self, FrontEnd},
     proto::v1::{self, run_response::Event},
 };
 
@@ -87,6 +87,7 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         }
         .into(),
         name: arguments.session.clone().unwrap_or_default(),
+        ssh_agent: client::ssh_agent_socket(),
         ..Default::default()
     };
     let request = v1::CreateTerminalRequest {

@@ -22,7 +22,7 @@ use super::{
     stdio::{self, Input, WriteOutcome},
 };
 use crate::{
-    client::FrontEnd,
+    client::{self, FrontEnd},
     proto::v1::{self, run_line_response::Event},
 };
 
@@ -81,6 +81,7 @@ pub(super) async fn shell(arguments: ShellArguments) -> Result<u8, CliError> {
         extent: arguments.workspace.extent().into(),
         lifetime: v1::Lifetime::OwnerProcess.into(),
         profile: arguments.profile.clone().unwrap_or_default(),
+        ssh_agent: client::ssh_agent_socket(),
         ..Default::default()
     };
     let mut env = Vec::new();

@@ -25,7 +25,10 @@ use super::{
     signals::TerminationSignals,
     stdio::{self, Input},
 };
-use crate::{client::FrontEnd, proto::v1};
+use crate::{
+    client::{self, FrontEnd},
+    proto::v1,
+};
 
 /// The name under which the program is a shell.
 pub(super) const SHELL_NAME: &str = "provost-shell";
@@ -225,6 +228,7 @@ fn workspace(
         owner_process: Some(agent.identity),
         name: format!("shell-{pid}-{start_ticks}-{digest}"),
         labels: [("shell.agent".to_owned(), agent.program.clone())].into(),
+        ssh_agent: client::ssh_agent_socket(),
         ..Default::default()
     }))
 }

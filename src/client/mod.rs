@@ -8,6 +8,7 @@ mod advice;
 mod denial;
 mod front_end;
 mod retrying;
+mod ssh_agent;
 mod unreachable;
 
 use std::{
@@ -29,6 +30,7 @@ pub use advice::{advice_when_denied, advice_when_not_started};
 pub use denial::{denial_json, denial_line, denial_lines};
 pub use front_end::FrontEnd;
 pub use retrying::{Attempts, RetryingClient, is_unanswered, may_have_been_received};
+pub use ssh_agent::ssh_agent_socket;
 pub use unreachable::{offers_proxy, unreachable_json};
 
 /// How much of one stream may be under way before the reader has taken it. Large, for bulk output.

@@ -76,6 +76,7 @@ impl Gateway {
             die_with_gateway: config.die_with_gateway == DieWithGateway::Yes,
             gates: gates.clone(),
             nets: nets.clone(),
+            agents: Arc::default(),
             counters: Arc::default(),
         };
         // While the rest of the gateway is being opened.

@@ -13,7 +13,7 @@ use super::{
     ClientRoots, McpOptions, errors::ToolError, retried_call::RetriedCall, roots, tasks::CommandTask,
 };
 use crate::{
-    client::{FrontEnd, RetryingClient},
+    client::{self, FrontEnd, RetryingClient},
     printable,
     proto::v1,
 };
@@ -128,6 +128,7 @@ impl McpSession {
             roots: roots.iter().map(|root| root.to_string_lossy().into_owned()).collect(),
             labels: name.into_iter().collect(),
             profile: self.profile.clone(),
+            ssh_agent: client::ssh_agent_socket(),
             lifetime: v1::Lifetime::OwnerProcess.into(),
             request_id: ulid::Ulid::generate().to_string(),
             ..Default::default()

@@ -4,7 +4,13 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::{cache, environment::EnvEntry, profile::Profile, toolchain, variables};
+use super::{
+    cache,
+    environment::EnvEntry,
+    profile::{Profile, SIGNED_NAMESPACES, SshAgentRule, SshHost},
+    toolchain, variables,
+};
+use crate::{network::name::HostName, ssh_agent::HostKey};
 
 /// The names of setrlimit(2) that a profile may set, without their prefix.
 const RLIMIT_NAMES: [&str; 11] =
@@ -18,6 +24,10 @@ const MAX_EXECUTABLE_PATHS: usize = 256;
 
 /// The longest list of TCP ports.
 const MAX_TCP_PORTS: usize = 1_024;
+
+/// The most hosts that a profile lets commands log in to, and keys of each.
+const MAX_SSH_HOSTS: usize = 256;
+const MAX_HOST_KEYS: usize = 16;
 
 /// A key of a profile, and what is wrong with its value.
 pub(super) struct InvalidValue {
@@ -49,6 +59,7 @@ pub(super) fn check_profile(name: &str, profile: &Profile) -> Result<(), Invalid
     check_times(profile)?;
     check_toolchains(profile)?;
     check_caches(profile)?;
+    check_ssh_agent(profile)?;
     if profile.output.default_bytes > profile.output.ceiling_bytes {
         return invalid("default_bytes", "must not be above ceiling_bytes");
     }
@@ -71,6 +82,29 @@ fn check_caches(profile: &Profile) -> Result<(), InvalidValue> {
         None => Ok(()),
         Some(name) => invalid("caches", format!("{name:?} is no cache; there are {}", known.join(", "))),
     }
+}
+
+fn check_ssh_agent(profile: &Profile) -> Result<(), InvalidValue> {
+    let SshAgentRule { sign, hosts } = &profile.ssh_agent;
+    if let Some(name) = sign.iter().find(|name| !SIGNED_NAMESPACES.contains(&name.as_str())) {
+        let known = SIGNED_NAMESPACES.join(", ");
+        return invalid("sign", format!("{name:?} cannot be signed for; there are {known}"));
+    }
+    if hosts.len() > MAX_SSH_HOSTS {
+        return invalid("hosts", format!("must name at most {MAX_SSH_HOSTS} hosts"));
+    }
+    for SshHost { name, keys } in hosts {
+        if let Err(error) = HostName::parse(name) {
+            return invalid("name", error.to_string());
+        }
+        if keys.is_empty() || keys.len() > MAX_HOST_KEYS {
+            return invalid("keys", format!("must be 1 to {MAX_HOST_KEYS} keys of {name}"));
+        }
+        if let Some(key) = keys.iter().find(|key| HostKey::parse(key).is_none()) {
+            return invalid("keys", format!("{key:?} is no key of the form \"ssh-ed25519 AAAA...\""));
+        }
+    }
+    Ok(())
 }
 
 fn check_paths(profile: &Profile) -> Result<(), InvalidValue> {

@@ -185,6 +185,9 @@ pub fn merge_variables(
 const WITHOUT_NETWORK: [(&str, &str); 3] =
     [("npm_config_fetch_retries", "0"), ("PIP_RETRIES", "0"), ("CARGO_NET_RETRY", "0")];
 
+/// Where commands find the socket of the caller's SSH agent, under a profile that gives them something of it.
+pub const SSH_AGENT_SOCKET: &str = "/run/provost/ssh-agent";
+
 /// The address of the HTTP proxy in a sandbox.
 pub const PROXY_ADDRESS: &str = "http://127.0.0.1:3128";
 
@@ -216,7 +219,8 @@ pub fn merge_to_list(
         Network::Proxy => &WITH_PROXY,
         Network::Host => &[],
     };
-    for (name, value) in implied {
+    let agent = (!profile.ssh_agent.is_empty()).then_some(("SSH_AUTH_SOCK", SSH_AGENT_SOCKET));
+    for (name, value) in implied.iter().chain(&agent) {
         merged.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
     }
     merged.into_iter().map(|(name, value)| format!("{name}={value}").into()).collect()

@@ -4,13 +4,17 @@
 //! schema.
 
 mod network;
+mod ssh_agent;
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::network::{Network, NetworkRule, OnReload};
+pub use self::{
+    network::{Network, NetworkRule, OnReload},
+    ssh_agent::{SIGNED_NAMESPACES, SshAgentRule, SshHost},
+};
 use super::{duration, workspace_files};
 
 /// What happens when the host cannot give a protection.
@@ -87,6 +91,8 @@ pub struct Profile {
     pub output: OutputRule,
     /// What git has of the caller's configuration.
     pub git: GitRule,
+    /// What commands have of the caller's SSH agent.
+    pub ssh_agent: SshAgentRule,
     /// Toolchains of the caller's home that are shown, to be read: "rust", "node", "python", "go", "java", "asdf", "mise"
     /// (`policies/data/toolchains.toml`). Their programs join `path`: after the host's, or before them where the caller is the
     /// gateway's own user.
@@ -367,6 +373,7 @@ impl Default for Profile {
             times: TimeRules::default(),
             output: OutputRule::default(),
             git: GitRule::default(),
+            ssh_agent: SshAgentRule::default(),
             toolchains: Vec::new(),
             toolchain_homes: ToolchainHomes::default(),
             caches: Vec::new(),

@@ -1,11 +1,12 @@
 //! The gateway's side of a sandbox.
 //!
 //! Each directory imports only from those that stand before it here:
-//! `counters`, `unix_socket`, `seccomp`, `cgroup` and `roots`; `spec` (the request for a sandbox); `host` (what sandboxes
+//! `counters`, `unix_socket`, `seccomp`, `cgroup`, `roots` and `agent_link` (the callers' SSH agents); `spec` (the request for a sandbox); `host` (what sandboxes
 //! share); `sandbox_state` (the record on disk); `probe` (what this host offers); `launch`; `gate_link`, `screen_link` and
 //! `net_link` (the connections to the gates, the screen processes and the net processes); `control` (a sandbox that runs); `restore`
 //! (sandboxes of an earlier gateway).
 
+pub mod agent_link;
 pub mod cgroup;
 pub mod control;
 pub mod counters;

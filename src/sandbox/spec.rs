@@ -2,11 +2,11 @@
 //!
 //! Only types. Profile, roots and network were decided before.
 
-use std::{borrow::Cow, collections::BTreeMap, os::fd::OwnedFd, path::PathBuf, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, fmt::Debug, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 
 use crate::{
     policy::profile::{Network, Profile},
-    sandbox::roots::governing::Governing,
+    sandbox::{agent_link::CallersAgent, roots::governing::Governing},
 };
 
 pub use crate::sandbox::roots::{Root, RootRole};
@@ -34,6 +34,8 @@ pub struct SandboxSpec {
     pub caller_home: CallerHome,
     /// Caches of the caller's home that commands begin with.
     pub caches: Vec<SharedCache>,
+    /// The caller's SSH agent, where the profile gives commands something of it and the caller has one.
+    pub agent: Option<AgentUse>,
     /// Files that the roots must not reach.
     pub governing: Arc<Governing>,
     /// Whether it has `/tmp`, home and the commands' id for itself.
@@ -76,6 +78,15 @@ pub struct SharedHostId {
     pub lock: Arc<OwnedFd>,
 }
 
+/// What a sandbox has of its caller's SSH agent.
+#[derive(Debug, Clone)]
+pub struct AgentUse {
+    /// The agent.
+    pub agent: CallersAgent,
+    /// What its principal holds of the gateway's descriptors for it.
+    pub held: Arc<dyn Debug + Send + Sync>,
+}
+
 /// What a sandbox has of its caller's home.
 #[derive(Debug, Clone, Default)]
 pub struct CallerHome {
@@ -99,6 +110,19 @@ pub struct GitIdentity {
     pub name: String,
     /// `user.email`; empty: none.
     pub email: String,
+    /// How the caller signs with SSH; absent: not.
+    pub signing: Option<GitSigning>,
+}
+
+/// How git signs with a key of an SSH agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitSigning {
+    /// The public key: its type and its base64. Plain text.
+    pub key: String,
+    /// `commit.gpgsign`.
+    pub commits: bool,
+    /// `tag.gpgsign`.
+    pub tags: bool,
 }
 
 /// The session and profile that a sandbox serves, for a gateway that adopts it.

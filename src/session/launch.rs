@@ -17,9 +17,13 @@ use crate::{
     pool::PoolError,
     sandbox::{
         SandboxLinks,
+        agent_link::{self, CallersAgent},
         handle::Sandbox,
         launch::LaunchError,
-        spec::{CallerHome, Root, SandboxAssignment, SandboxSpec, SessionFilesUse, SharedCache, Sharing},
+        spec::{
+            AgentUse, CallerHome, GitIdentity, Root, SandboxAssignment, SandboxSpec, SessionFilesUse,
+            SharedCache, Sharing,
+        },
         start::StartError,
     },
 };
@@ -80,6 +84,7 @@ impl Session {
             groups: self.rights.groups.clone(),
             caller_home: self.caller_home(exec_spec.profile()),
             caches,
+            agent: self.agent_for(context, exec_spec.profile()),
             governing: context.governing.clone(),
             session_files: turn.as_ref().map_or(SessionFilesUse::Own, FilesTurn::for_launch),
             assignment: SandboxAssignment {
@@ -90,7 +95,7 @@ impl Session {
             die_with_gateway: context.die_with_gateway,
             fail_at: fail_at(),
         };
-        let links = SandboxLinks { gates: &context.gates, nets: &context.nets };
+        let links = SandboxLinks { gates: &context.gates, nets: &context.nets, agents: &context.agents };
         let started = Sandbox::start(&context.host, &context.state, spec, links, &context.counters).await;
         match (&started, turn) {
             (_, None) => {}
@@ -110,7 +115,22 @@ impl Session {
 
     /// What a profile lets a sandbox have of the caller's home.
     fn caller_home(&self, profile: &Profile) -> CallerHome {
-        CallerHome { git_identity: self.git_identity.clone().filter(|_| profile.git.identity) }
+        let known = self.git_identity.clone().filter(|_| profile.git.identity);
+        let signs = self.ssh_agent.is_some() && profile.ssh_agent.sign.iter().any(|name| name == "git");
+        let git_identity = known.map(|git| GitIdentity { signing: git.signing.filter(|_| signs), ..git });
+        CallerHome { git_identity }
+    }
+
+    /// The caller's SSH agent, where the caller has named one and the profile gives commands something of it.
+    fn agent_for(&self, context: &LaunchContext, profile: &Profile) -> Option<AgentUse> {
+        let path = self.ssh_agent.as_ref().filter(|_| !profile.ssh_agent.is_empty())?;
+        let agent = CallersAgent {
+            path: path.as_path().to_owned(),
+            rights: self.rights.clone(),
+            pool: context.pool.clone(),
+        };
+        let held = context.descriptors.reserve_unchecked(self.principal, agent_link::MAX_DESCRIPTORS);
+        Some(AgentUse { agent, held: Arc::new(held) })
     }
 
     /// The caches of the caller's home that a profile names. The first call looks for all of them, on the caller's file

@@ -6,7 +6,8 @@ use super::descriptors::DescriptorQuota;
 use crate::{
     pool::Pool,
     sandbox::{
-        counters::SandboxCounters, gate_link::Gates, governing::Governing, host::Host, net_link::Nets,
+        agent_link::Agents, counters::SandboxCounters, gate_link::Gates, governing::Governing, host::Host,
+        net_link::Nets,
     },
 };
 
@@ -34,6 +35,8 @@ pub struct LaunchContext {
     pub gates: Arc<Gates>,
     /// The net processes of all sandboxes.
     pub nets: Arc<Nets>,
+    /// The callers' SSH agents.
+    pub agents: Arc<Agents>,
     /// What has become of the sandboxes.
     pub counters: Arc<SandboxCounters>,
 }

@@ -30,6 +30,8 @@ pub struct NewSession {
     pub profile: Option<String>,
     /// The network of its terminals that ask for none; absent: their profile's.
     pub network: Option<Network>,
+    /// The socket of the caller's SSH agent.
+    pub ssh_agent: Option<AbsPath>,
     /// When it ends by itself.
     pub lifetime: Lifetime,
     /// The process that it ends with, if that is not the caller's.

@@ -306,6 +306,7 @@ fn prepare(
         profile: profile.to_string(),
         lifetime: new.lifetime,
         git_identity,
+        ssh_agent: new.ssh_agent,
         owner_process,
         created_at: SystemTime::now(),
         request_id: new.request_id,

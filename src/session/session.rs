@@ -71,6 +71,8 @@ pub struct Session {
     pub lifetime: Lifetime,
     /// What git gave to the caller's commits when it was opened.
     pub(super) git_identity: Option<GitIdentity>,
+    /// The socket of the caller's SSH agent, where the caller has named one.
+    pub(super) ssh_agent: Option<AbsPath>,
     /// The process that it ends with. `None` where its lifetime is not a process's, or it could not be seen.
     pub owner_process: Option<ProcessIdentity>,
     /// When it was opened.

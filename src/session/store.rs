@@ -32,7 +32,7 @@ use crate::{
     sandbox::{
         governing::{Governing, GoverningError},
         roots::{self, RootError},
-        spec::{GitIdentity, Owner, Root},
+        spec::{GitIdentity, GitSigning, Owner, Root},
     },
     statefile::{self, StatefileError, TEMP_SUFFIX},
     sys::{
@@ -171,7 +171,11 @@ pub(super) fn read(
         front_end: record.front_end,
         profile: record.profile,
         lifetime,
-        git_identity: record.git_identity.map(|git| GitIdentity { name: git.name, email: git.email }),
+        ssh_agent: Some(record.ssh_agent)
+            .filter(|path| !path.is_empty())
+            .map(|path| AbsPath::parse(&path))
+            .transpose()?,
+        git_identity: record.git_identity.map(git_identity),
         owner_process: record.owner_process.filter(|process| process.pid > 0).map(|process| {
             ProcessIdentity { pid: process.pid, start_ticks: process.start_ticks, boot_id: process.boot_id }
         }),
@@ -293,10 +297,8 @@ pub(super) fn to_record(session: &Session) -> io::Result<SessionRecord> {
         name: session.name.clone().unwrap_or_default(),
         network: session.network.map(|network| network.name().to_owned()).unwrap_or_default(),
         policy_digest: session.policy.bytes().to_vec().into(),
-        git_identity: session
-            .git_identity
-            .as_ref()
-            .map(|git| GitIdentityRecord { name: git.name.clone(), email: git.email.clone() }),
+        ssh_agent: session.ssh_agent.as_ref().map(ToString::to_string).unwrap_or_default(),
+        git_identity: session.git_identity.as_ref().map(git_record),
         repository: store_roots::repository_record(&session.repository),
         named_roots: session.named_roots.iter().map(store_roots::named_record).collect(),
     })
@@ -309,6 +311,27 @@ impl Session {
     /// When the host cannot tell.
     pub fn reopen_owner(&self) -> io::Result<Option<OwnedFd>> {
         self.owner_process.as_ref().map_or(Ok(None), ProcessIdentity::open)
+    }
+}
+
+fn git_identity(record: GitIdentityRecord) -> GitIdentity {
+    let GitIdentityRecord { name, email, signing_key, signs_commits, signs_tags } = record;
+    let signing = (!signing_key.is_empty()).then_some(GitSigning {
+        key: signing_key,
+        commits: signs_commits,
+        tags: signs_tags,
+    });
+    GitIdentity { name, email, signing }
+}
+
+fn git_record(identity: &GitIdentity) -> GitIdentityRecord {
+    let signing = identity.signing.as_ref();
+    GitIdentityRecord {
+        name: identity.name.clone(),
+        email: identity.email.clone(),
+        signing_key: signing.map(|signing| signing.key.clone()).unwrap_or_default(),
+        signs_commits: signing.is_some_and(|signing| signing.commits),
+        signs_tags: signing.is_some_and(|signing| signing.tags),
     }
 }
 

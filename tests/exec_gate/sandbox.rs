@@ -83,6 +83,7 @@ impl Sandbox {
             groups: Arc::default(),
             caller_home: Default::default(),
             caches: Vec::new(),
+            agent: None,
             session_files: Default::default(),
             governing: Arc::default(),
             assignment: Default::default(),

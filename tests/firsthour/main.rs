@@ -7,8 +7,10 @@
 mod process_state;
 
 mod caches;
+mod logins;
 mod no_network;
 mod person;
+mod signing;
 mod toolchains;
 mod walk;
 

@@ -8,6 +8,7 @@ mod given;
 mod masked;
 mod refused;
 mod screen;
+mod signing;
 
 use std::{
     fs,

@@ -87,6 +87,7 @@ impl Place {
             groups: Arc::default(),
             caller_home: Default::default(),
             caches: Vec::new(),
+            agent: None,
             session_files: Default::default(),
             governing: Arc::default(),
             assignment: Default::default(),

@@ -47,6 +47,7 @@ pub fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldErr
         lifetime,
         owner_process,
         front_end: front_end(request.front_end)?,
+        ssh_agent: directory("ssh_agent", &request.ssh_agent)?,
         name: session_name(request.name)?,
         request_id: request_id("request_id", request.request_id)?,
     })

@@ -241,6 +241,37 @@ pub struct ConnectionEndedRecord {
     pub failure: String,
 }
 
+/// [`Record::Signature`](super::Record::Signature).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignatureRecord {
+    /// The session.
+    pub session: String,
+    /// Whose it is.
+    pub principal: String,
+    /// The sandbox.
+    pub sandbox: String,
+    /// What was decided.
+    #[serde(rename = "decision")]
+    pub verdict: RecordedVerdict,
+    /// The line of the profile that decided.
+    pub rule: String,
+    /// What is wrong; of a refusal.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The namespace of the text; absent: it is no text of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The fingerprint of the key, as `SHA256:...`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The host of a login, by its name in the profile; of a bound connection, which signs nothing yet, without a key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The user of a login.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
 /// [`Record::Forward`](super::Record::Forward).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForwardRecord {

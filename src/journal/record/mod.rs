@@ -88,6 +88,8 @@ pub enum Record {
     Connection(ConnectionRecord),
     /// A connection that was allowed has ended, or could not be made.
     ConnectionEnded(ConnectionEndedRecord),
+    /// A command asked for something of its caller's SSH agent.
+    Signature(SignatureRecord),
     /// A caller is about to be connected to a port of a terminal's sandbox.
     Forward(ForwardRecord),
     /// Such a connection has ended.
@@ -202,6 +204,7 @@ impl Record {
                 terminal: it.terminal.as_deref(),
                 ..RecordSubject::session(&it.principal, &it.session)
             },
+            Self::Signature(it) => RecordSubject::session(&it.principal, &it.session),
             Self::Forward(it) => RecordSubject {
                 terminal: Some(&it.terminal),
                 ..RecordSubject::session(&it.principal, &it.session)

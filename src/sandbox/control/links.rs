@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::sandbox::{gate_link::Gates, net_link::Nets};
+use crate::sandbox::{agent_link::Agents, gate_link::Gates, net_link::Nets};
 
 /// What the sandboxes of a gateway are connected with.
 #[derive(Debug, Clone, Copy)]
@@ -11,4 +11,6 @@ pub struct SandboxLinks<'a> {
     pub gates: &'a Arc<Gates>,
     /// The net processes.
     pub nets: &'a Arc<Nets>,
+    /// The callers' SSH agents.
+    pub agents: &'a Arc<Agents>,
 }

@@ -1,5 +1,6 @@
 //! A sandbox that runs: the connection to its supervisor, requests to it, its end and what is removed afterwards.
 
+mod agent;
 pub mod cleanup;
 pub mod connection;
 mod forced_kill;

@@ -24,6 +24,7 @@ use crate::{
     failpoint,
     policy::profile::Network,
     sandbox::{
+        agent_link::AgentOwner,
         counters::SandboxCounters,
         gate_link::{GateError, GateOwner, Gates},
         host::Host,
@@ -107,8 +108,18 @@ impl Sandbox {
             uid: spec.principal_uid,
         };
         let net_owner = (spec.network == Network::Proxy).then(|| NetOwner::of(&spec));
+        let agent = spec.agent.clone().map(|agent| {
+            let owner = AgentOwner {
+                session_id: owner.session_id.clone(),
+                sandbox_id: spec.id.clone(),
+                uid: spec.principal_uid,
+                rule: spec.profile.ssh_agent.clone(),
+            };
+            (agent, owner)
+        });
         let has_session_files = !matches!(spec.session_files, SessionFilesUse::Own);
-        let launched = launch::launch(host, state, spec).await?;
+        let mut launched = launch::launch(host, state, spec).await?;
+        let agent_listener = launched.agent_listener.take();
         failpoint::reach("sandbox.launched");
         let sandbox = Self::from_launched(launched, links.gates, owner, counters, has_session_files).await?;
         // The caller may be cancelled during the handshake; then the sandbox is killed.
@@ -116,6 +127,9 @@ impl Sandbox {
         match timeout(HELLO_TIMEOUT, sandbox.control.hello()).await {
             Ok(Ok(answer)) => {
                 sandbox.start_net(host, links.nets, net_owner).await?;
+                if let (Some(listener), Some((agent, owner))) = (agent_listener, agent) {
+                    sandbox.serve_agent(listener, agent, owner, links.agents);
+                }
                 kill_on_drop.0 = None;
                 failpoint::reach("sandbox.greeted");
                 let effective_confinement = answer.effective_confinement.unwrap_or_default();

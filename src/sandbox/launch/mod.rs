@@ -1,5 +1,6 @@
 //! Launching a sandbox: what it needs is prepared, the launcher is started, and its answer is awaited.
 
+mod agent_socket;
 mod error;
 mod filters;
 mod mapped_groups;

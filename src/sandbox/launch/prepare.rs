@@ -30,6 +30,7 @@ use crate::{
             warm_launcher::WarmLauncher,
         },
         launch::{
+            agent_socket::{self, AGENT_SOCKET},
             error::LaunchError,
             filters::{plan_gate, plan_landlock, plan_seccomp, record_missing},
             mapped_groups,
@@ -59,6 +60,7 @@ pub(super) struct PreparedLaunch {
     pub(super) identity: Identity,
     pub(super) listener: UnixListener,
     pub(super) gate_listener: Option<UnixListener>,
+    pub(super) agent_listener: Option<UnixListener>,
     pub(super) cgroup_descriptors: Vec<OwnedFd>,
     pub(super) sources: Vec<OwnedFd>,
     pub(super) claim: Option<OwnedFd>,
@@ -137,6 +139,18 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let listener = listen(&cleanup.directory, CONTROL_SOCKET)?;
     let gate_listener = gate.enabled.then(|| listen(&cleanup.directory, SOCKET_NAME)).transpose()?;
 
+    let agent_listener = match spec.agent.is_some() {
+        false => None,
+        true => {
+            let listener = listen(&cleanup.directory, AGENT_SOCKET)?;
+            let unseen = |cause| LaunchError::State { path: cleanup.directory.join(AGENT_SOCKET), cause };
+            let (mount, socket) = agent_socket::show(&cleanup.directory).map_err(unseen)?;
+            view.mounts.push(mount);
+            view.sources.push(socket);
+            Some(listener)
+        }
+    };
+
     let plan = SandboxPlan {
         protocol_version: PLAN_VERSION,
         hostname: "sandbox".into(),
@@ -171,6 +185,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         identity,
         listener,
         gate_listener,
+        agent_listener,
         cgroup_descriptors: groups,
         sources: view.sources,
         claim,

@@ -4,7 +4,7 @@ use std::{io, os::fd::OwnedFd};
 
 use crate::{
     proto::supervisor::{Mount, mount::Kind},
-    sandbox::spec::{CallerHome, GitIdentity, SessionFilesUse, SharedCache},
+    sandbox::spec::{CallerHome, GitIdentity, GitSigning, SessionFilesUse, SharedCache},
 };
 
 /// What a sandbox has of the caller's home and of its session's directories.
@@ -42,15 +42,19 @@ pub(super) fn share(tmpfs: &mut Mount, name: &str, files: &SessionFilesUse) -> i
 /// Git's own configuration in the private home, which commands may change.
 pub(super) fn git_configuration(home: &str, identity: Option<&GitIdentity>) -> Mount {
     let quote = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
-    let GitIdentity { name, email } = identity.cloned().unwrap_or_default();
-    let lines: String = [("name", name), ("email", email)]
+    let GitIdentity { name, email, signing } = identity.cloned().unwrap_or_default();
+    let key = signing.as_ref().map(|signing| format!("key::{}", signing.key)).unwrap_or_default();
+    let lines: String = [("name", name), ("email", email), ("signingkey", key)]
         .into_iter()
         .filter(|(_, value)| !value.is_empty())
         .map(|(key, value)| format!("\t{key} = \"{}\"\n", quote(&value)))
         .collect();
     let user = if lines.is_empty() { String::new() } else { format!("[user]\n{lines}") };
     // Any owner's repository: git's own check keeps others' configuration from running, and here it is confined.
-    let content = format!("{user}[safe]\n\tdirectory = *\n");
+    let signing = signing.map_or_else(String::new, |GitSigning { commits, tags, .. }| {
+        format!("[gpg]\n\tformat = ssh\n[commit]\n\tgpgsign = {commits}\n[tag]\n\tgpgsign = {tags}\n")
+    });
+    let content = format!("{user}{signing}[safe]\n\tdirectory = *\n");
     Mount {
         kind: Kind::File.into(),
         target: format!("{home}/.gitconfig"),

@@ -4,7 +4,10 @@
 //! The control connection is not used here.
 
 use std::{
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::net::UnixListener,
+    },
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -53,6 +56,8 @@ pub struct LaunchedSandbox {
     pub supervisor_pid: u32,
     /// Its gate, if the profile has one.
     pub gate: Option<LaunchedGate>,
+    /// Where its commands ask for the caller's SSH agent, if the spec has one.
+    pub agent_listener: Option<UnixListener>,
     /// Its cgroup directories.
     pub cgroup: SandboxCgroup,
     /// Its ids.
@@ -212,6 +217,7 @@ fn conclude(
         supervisor: processes.supervisor,
         supervisor_pid: answer.host_pid,
         gate,
+        agent_listener: prepared.agent_listener,
         cgroup: cleanup.cgroup.clone(),
         identity,
         shortfalls,

@@ -153,7 +153,7 @@ impl AdoptableSandbox {
         host: &Arc<Host>,
         uid: u32,
         listeners: HashMap<String, Arc<dyn Listener>>,
-        SandboxLinks { gates, nets }: SandboxLinks<'_>,
+        SandboxLinks { gates, nets, agents: _ }: SandboxLinks<'_>,
         counters: &Arc<SandboxCounters>,
     ) -> Arc<Sandbox> {
         let Self {

@@ -278,6 +278,16 @@ fn classify(record: &Record) -> Option<(&str, RepeatKind, u64)> {
             let bytes = RECORD_OVERHEAD_BYTES + (it.host.len() + it.failure.len()) as u64;
             Some((&it.principal, RepeatKind::of("connection_ended", &it.session), bytes))
         }
+        Record::Signature(it) => {
+            let kind = match it.verdict {
+                RecordedVerdict::Allow => RepeatKind::of("signature", &it.session),
+                RecordedVerdict::Deny | RecordedVerdict::Ask => {
+                    let (session, rule) = (Some(it.session.clone()), Some(it.rule.clone()));
+                    RepeatKind { session, rule, ..RepeatKind::default() }
+                }
+            };
+            Some((&it.principal, kind, RECORD_OVERHEAD_BYTES))
+        }
         Record::ForwardEnded(it) => {
             Some((&it.principal, RepeatKind::of("forward_ended", &it.session), RECORD_OVERHEAD_BYTES))
         }

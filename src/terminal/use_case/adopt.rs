@@ -130,7 +130,7 @@ impl TerminalContext {
             }
             self.registry().insert_existing(terminal);
         }
-        let links = SandboxLinks { gates: &site.gates, nets: &site.nets };
+        let links = SandboxLinks { gates: &site.gates, nets: &site.nets, agents: &site.agents };
         let uid = session.principal.uid;
         let sandbox = found.take_over(&site.host, uid, listeners, links, &site.counters);
         session.share_files_of(&sandbox);

@@ -15,6 +15,7 @@ use super::{
     forward::Forwards,
     gate_reports::GateReports,
     screens::{Keeping, Screens},
+    signatures::Signatures,
 };
 use crate::{
     approval::ApprovalStore,
@@ -86,6 +87,7 @@ impl TerminalContext {
             grants: ConnectGrants::default(),
             bytes: ConnectBytes::default(),
         }));
+        launch_context.agents.set_observer(Arc::new(Signatures { recorder: recorder.clone() }));
         launch_context.gates.set_observer(Arc::new(GateReports {
             registry: registry.clone(),
             recorder: recorder.clone(),

@@ -28,4 +28,5 @@ pub mod running_line;
 pub mod screens;
 mod shell_terminal;
 pub mod shutdown;
+mod signatures;
 pub mod steps;

@@ -1,0 +1,17 @@
+//! Brings a caller's SSH agent to the commands of a sandbox, for the signatures that its profile allows.
+//!
+//! The gateway listens on a socket that is shown in the sandbox. It reads each request, asks the observer about a signature, and writes an
+//! allowed request again to the caller's agent. Everything else is refused here: no key is added, removed or locked, nothing logs in
+//! anywhere. A command never has a connection to the agent.
+
+mod agents;
+mod callers_agent;
+mod serving;
+
+pub use agents::{AgentOwner, Agents, SignatureObserver, SignatureRequest, SignatureVerdict};
+pub use callers_agent::CallersAgent;
+pub use serving::MAX_DESCRIPTORS;
+pub(crate) use serving::serve;
+
+/// Where commands find the socket, which `SSH_AUTH_SOCK` names.
+pub use crate::policy::environment::SSH_AGENT_SOCKET;
