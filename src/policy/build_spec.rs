@@ -48,6 +48,7 @@ pub(super) fn build_spec(
         argv,
         env: env_list(profile, network, request, effects),
         secrets: grants(policy, profile, effects),
+        effects: effects.clone(),
         cwd: request.cwd.clone(),
         output_limit_bytes: request
             .output_limit_bytes

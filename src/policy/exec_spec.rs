@@ -8,7 +8,10 @@ use bytes::Bytes;
 
 use super::{
     approved_command::ApprovedCommand,
-    command::program::{FileId, Interpreter, Resolved},
+    command::{
+        program::{FileId, Interpreter, Resolved},
+        rule::Effects,
+    },
     path::AbsPath,
     profile::{Network, Profile, ProfileName},
     request::{OverflowMode, StdinSource, StreamMode},
@@ -27,6 +30,7 @@ pub struct ExecSpec {
     pub(super) interpreters: Vec<Interpreter>,
     pub(super) argv: Vec<Bytes>,
     pub(super) env: Vec<Bytes>,
+    pub(super) effects: Effects,
     pub(super) secrets: Vec<SecretGrant>,
     pub(super) cwd: AbsPath,
     pub(super) output_limit_bytes: u64,
@@ -92,6 +96,11 @@ impl ExecSpec {
     /// The whole environment without the secrets, each entry as `NAME=value`.
     pub fn env(&self) -> &[Bytes] {
         &self.env
+    }
+
+    /// What the rules change about the command. The other fields have it already.
+    pub fn effects(&self) -> &Effects {
+        &self.effects
     }
 
     /// The secrets that are added to the environment, sorted by name, no name twice.

@@ -166,9 +166,12 @@ pub enum RunLineError {
     /// Its supervisor is of an earlier build, and cannot say what runs in the foreground.
     #[error("the shell's sandbox was started by an earlier build")]
     EarlierBuild,
-    /// The rules give the line what the shell does not have.
-    #[error("the rules run this line with another {0} than the shell has: run it in a terminal of its own")]
-    OtherTerminal(&'static str),
+    /// The rules give the line what the shell does not have, by the names of the policy.
+    #[error(
+        "the rules give this line {}, which a running shell cannot be given: run it in a terminal of its own",
+        .0.join(", ")
+    )]
+    OtherTerminal(Vec<&'static str>),
     /// It may not be run, or cannot be recorded.
     #[error(transparent)]
     Refused(#[from] CreateError),

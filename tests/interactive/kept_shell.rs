@@ -1,11 +1,11 @@
 //! Kept shells: each line's own output and exit status, in every shell, and the honest answer to what cannot be known.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tonic::Code;
 
 use crate::{
-    keyboard::Keyboard,
+    keyboard::{InPty, Keyboard},
     shell_line::{KeptShellCalls, kept, queued, quiet, request},
     support::{
         EndOfInput, Gateway, Session, Terminal,
@@ -14,7 +14,7 @@ use crate::{
             ShellActivity, TerminalInput, attach_request::Message, create_terminal_request::Command,
             screens_client::ScreensClient, terminal_input::Input,
         },
-        in_session, skip, within,
+        api_duration, in_session, skip, within,
     },
 };
 
@@ -253,7 +253,7 @@ async fn while_a_line_runs_nobody_else_types_and_a_second_line_is_refused_or_wai
         };
         within("one that waits", async {
             while terminal.status().await.queued_lines == 0 {
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
         })
         .await;
@@ -351,6 +351,7 @@ async fn a_line_is_judged_first_and_what_earlier_lines_renamed_is_judged_at_its_
         for line in ["id -u", "harmless", "also"] {
             let ran = terminal.line(line).await;
             assert_eq!(ran.end.exit_status, Some(0), "{shell}: {ran:?}");
+            assert!(ran.output.trim().parse::<u32>().is_ok(), "{shell}: {ran:?}");
         }
     })
     .await;
@@ -366,12 +367,86 @@ async fn a_line_is_judged_first_and_what_earlier_lines_renamed_is_judged_at_its_
             let ran = terminal.line(line).await;
             assert_eq!(ran.end.ending(), LineEnding::Confirmed, "{shell}: {ran:?}");
             assert_ne!(ran.end.exit_status, Some(0), "{shell}: {ran:?}");
-            assert!(
-                !ran.output.chars().any(|c| c.is_ascii_digit() && ran.output.trim() == c.to_string()),
-                "{shell}: {ran:?}"
-            );
+            // What `id -u` writes.
+            let is_number = |line: &str| !line.is_empty() && line.chars().all(|c| c.is_ascii_digit());
+            assert!(!ran.output.lines().map(str::trim).any(is_number), "{shell}: {ran:?}");
         }
         terminal.line("echo on").await.must_be("on\n", 0);
+    })
+    .await;
+    gateway.stop();
+}
+
+/// Rules that give effects to `basename NAME`, and what each of them gives.
+const EFFECTS: [(&str, &str); 7] = [
+    ("profile", "profile = 'offline'"),
+    ("secrets", "secrets = ['TOKEN']"),
+    ("environment", "environment = { GIVEN = 'by-a-rule' }"),
+    ("time_limit", "time_limit = '1h'"),
+    ("idle_limit", "idle_limit = '1h'"),
+    ("limits", "limits = { pids = 9 }"),
+    ("network", "profile = 'hosts'"),
+];
+
+fn with_effects(policy: &mut toml::Table) {
+    use std::fmt::Write as _;
+    let mut text = String::from(
+        "[secrets.TOKEN]\nfile = '/nowhere/token'\n\
+         [profile.hosts]\nextends = 'workspace'\nnetwork = { default = 'host', choices = ['host'] }\n",
+    );
+    for (name, effects) in EFFECTS {
+        writeln!(text, "[[rule]]\nid = 'with-{name}'\ndecision = 'allow'\nargv = ['basename', '{name}']")
+            .and_then(|()| writeln!(text, "effects = {{ {effects} }}"))
+            .expect("a string takes it");
+    }
+    let mut more: toml::Table = text.parse().expect("it is TOML");
+    let rules = more.remove("rule").expect("there are rules");
+    let rules = rules.as_array().expect("they are a list").clone();
+    policy["rule"].as_array_mut().expect("there are rules").extend(rules);
+    let profiles = more["profile"].as_table().expect("there is a profile").clone();
+    policy["profile"].as_table_mut().expect("there are profiles").extend(profiles);
+    policy.insert("secrets".into(), more["secrets"].clone());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_that_rules_give_what_the_shell_does_not_have_is_refused() {
+    let gateway = Gateway::with_policy(with_effects);
+    in_session(&gateway, async |session| {
+        // Not the shell's profile, and then the profile's shell: the two ways in which lines are judged.
+        for shell in ["bash", ""] {
+            let terminal = kept(session, shell).await;
+            for (name, _) in EFFECTS {
+                // A terminal of its own can have it. The file of the secret is missing, and ordinary users have no host's network.
+                if !["secrets", "network"].contains(&name) {
+                    let own = session.command("basename").args([name]).finish().await;
+                    assert_eq!(own.text(), format!("{name}\n"));
+                }
+                for line in [format!("basename {name}"), format!("cd . && basename {name}")] {
+                    let refused = terminal.try_line(request(&terminal, &line)).await.err().expect(name);
+                    if name == "network" {
+                        assert_eq!(refused.code, Code::PermissionDenied, "{refused:?}");
+                        continue;
+                    }
+                    assert_eq!(refused.code, Code::FailedPrecondition, "{line}: {refused:?}");
+                    assert_eq!(refused.reason, "LINE_NEEDS_OTHER_TERMINAL", "{line}: {refused:?}");
+                    assert_eq!(refused.meta("effects"), name, "{line}: {refused:?}");
+                    assert!(refused.message.contains(name), "{refused:?}");
+                }
+            }
+            // Nothing has run, and the shell is free.
+            terminal.line("echo \"${GIVEN:-none}\"").await.must_be("none\n", 0);
+            terminal.line("basename other").await.must_be("other\n", 0);
+            terminal.release().await;
+        }
+        // A shell that must end sooner than the rules want lets no line run longer than they want.
+        let limited = session.command("bash").pty(80, 24).with(|request| {
+            request.kept_shell = Some(KeptShell {});
+            request.time_limit = Some(api_duration(Duration::from_secs(3_000)));
+        });
+        let terminal = limited.create().await;
+        terminal.line("basename time_limit").await.must_be("time_limit\n", 0);
+        let refused = terminal.try_line(request(&terminal, "basename idle_limit")).await.err();
+        assert_eq!(refused.expect("it has no such limit").meta("effects"), "idle_limit");
     })
     .await;
     gateway.stop();

@@ -166,11 +166,12 @@ pub fn run_line(error: &RunLineError) -> Status {
         RunLineError::Operation(error) => terminal_request(error),
         RunLineError::Refused(error) => create(error),
         RunLineError::QueueFull => quota("queued_lines", MAX_QUEUED_LINES, error.to_string()),
-        RunLineError::NoGate
-        | RunLineError::Busy
-        | RunLineError::HasSecrets
-        | RunLineError::EarlierBuild
-        | RunLineError::OtherTerminal(_) => status(error, error.to_string(), []),
+        RunLineError::NoGate | RunLineError::Busy | RunLineError::HasSecrets | RunLineError::EarlierBuild => {
+            status(error, error.to_string(), [])
+        }
+        RunLineError::OtherTerminal(effects) => {
+            status(error, error.to_string(), [("effects", effects.join(", "))])
+        }
     }
 }
 

@@ -20,7 +20,8 @@ use super::{
 use crate::{
     kept_shell::ShellKind,
     policy::{
-        AbsPath, CommandSpec, EvaluationTrace, OverflowMode, Permit, Request, StdinSource, profile::Network,
+        AbsPath, CommandSpec, EvaluationTrace, OverflowMode, Permit, Request, StdinSource,
+        profile::{CgroupLimits, Network},
     },
     sandbox::{gate::SandboxGate, handle::Sandbox},
     terminal::{
@@ -163,7 +164,7 @@ impl TerminalContext {
         let (caller, _guard) = CallerGuard::begin(new.time_limit);
         let permit =
             self.permit(&mut requested, &caller).await.inspect_err(|_| self.counters().refused.inc())?;
-        check_effects(terminal, &permit)?;
+        check_effects(terminal, &permit).inspect_err(|_| self.counters().refused.inc())?;
         let bytes = evaluation::command_bytes(&requested.request);
         self.recorder().check_share(session.principal, bytes).map_err(CreateError::from)?;
         let Requested { request, trace, approval_id, ask_record, .. } = &requested;
@@ -295,10 +296,23 @@ fn check_sandbox(terminal: &Terminal, sandbox: &Sandbox) -> Result<(), RunLineEr
 /// What the rules give a command with its start cannot be given to a line in a shell that runs.
 fn check_effects(terminal: &Terminal, permit: &Permit) -> Result<(), RunLineError> {
     let (spec, of_shell) = (permit.spec(), &terminal.spec);
-    match () {
-        () if *spec.profile_name() != of_shell.profile => Err(RunLineError::OtherTerminal("profile")),
-        () if spec.network().name() != of_shell.network => Err(RunLineError::OtherTerminal("network")),
-        () if !spec.secrets().is_empty() => Err(RunLineError::OtherTerminal("set of secrets")),
-        () => Ok(()),
+    let (effects, times) = (spec.effects(), &of_shell.time_limits);
+    // A shell that must end by then ends its lines, too.
+    let is_shorter = |limit: Option<Duration>, shells: Option<Duration>| {
+        limit.is_some_and(|limit| shells.is_none_or(|shells| limit < shells))
+    };
+    let needed = [
+        ("profile", *spec.profile_name() != of_shell.profile),
+        ("network", spec.network().name() != of_shell.network),
+        ("secrets", !spec.secrets().is_empty()),
+        ("environment", !effects.environment.is_empty()),
+        ("time_limit", is_shorter(effects.time_limit, times.limit)),
+        ("idle_limit", is_shorter(effects.idle_limit, times.idle)),
+        ("limits", effects.limits != CgroupLimits::default()),
+    ];
+    let needed: Vec<_> = needed.into_iter().filter_map(|(name, is)| is.then_some(name)).collect();
+    match needed.is_empty() {
+        true => Ok(()),
+        false => Err(RunLineError::OtherTerminal(needed)),
     }
 }
