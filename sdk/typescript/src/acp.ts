@@ -2,13 +2,18 @@
 //
 //     const { callbacks, adapter } = createTerminalCallbacks({ roots: [workspaceFolder] });
 //
-// `callbacks` has the names of the protocol's official SDK. Each ACP session gets a session of the gateway.
+// `callbacks` has the names of the protocol's official SDK. Each ACP session gets a session of the gateway, and on request one
+// shell in which its commands run.
 
-import { DeadlineExceeded } from "./errors.js";
+import { LineCommand, TerminalCommand, lineOf, type AdapterCommand, type ExitStatus } from "./acpCommand.js";
+import { DeadlineExceeded, NotFound, ProvostError } from "./errors.js";
 import { Gateway, type GatewayOptions } from "./gateway.js";
+import type { ShellOptions } from "./lines.js";
 import type { Session } from "./session.js";
-import type { Terminal } from "./terminal.js";
-import type { CommandOptions, Outcome, SessionOptions } from "./types.js";
+import type { Shell } from "./shell.js";
+import type { CommandOptions, SessionOptions } from "./types.js";
+
+export type { ExitStatus } from "./acpCommand.js";
 
 /** Of a terminal's output, unless the request says otherwise: its tail. */
 export const DEFAULT_OUTPUT_BYTE_LIMIT = 64 << 10;
@@ -38,11 +43,6 @@ export interface WaitRequest extends TerminalRequest {
   idleTimeoutMs?: number;
 }
 
-export interface ExitStatus {
-  exitCode?: number | null;
-  signal?: string | null;
-}
-
 export interface WaitResponse extends ExitStatus {
   /** Why there is no exit status: the command still runs. */
   stillRunning?: "timeout" | "idle";
@@ -61,11 +61,20 @@ export interface AdapterOptions extends GatewayOptions {
   /** A gateway to use, which is not closed; else one is connected to. */
   readonly gateway?: Gateway;
   readonly session?: SessionOptions;
-  /** For each command, such as limits. */
+  /** For each command, such as limits. With `shell`, no limits: they are not a line's. */
   readonly command?: Pick<CommandOptions, "timeLimitMs" | "idleLimitMs" | "killGraceMs" | "profile">;
+  /** Runs the commands of each ACP session in one kept shell, so that directory, variables and functions stay. */
+  readonly shell?: boolean | KeptShellOptions;
   readonly outputByteLimit?: number;
   readonly waitTimeoutMs?: number;
   readonly idleTimeoutMs?: number;
+}
+
+export interface KeptShellOptions extends ShellOptions {
+  /** What a command does while another one runs in the shell: it gets a terminal of its own (the default), waits, or is refused. */
+  readonly whenBusy?: "ownTerminal" | "queue" | "refuse";
+  /** If the shell's marks are missing: how long it must wait for input, without output, to count as idle; 5 s by default. */
+  readonly quietLimitMs?: number;
 }
 
 /** The callbacks, by the names of the protocol's SDK. */
@@ -95,7 +104,7 @@ export function createTerminalCallbacks(options: AdapterOptions): {
 
 interface Created {
   readonly sessionId: string;
-  readonly terminal: Terminal;
+  readonly command: AdapterCommand;
 }
 
 /** Terminals of ACP sessions. */
@@ -103,58 +112,105 @@ export class TerminalAdapter implements AsyncDisposable {
   readonly #options: AdapterOptions;
   readonly #gateway: Gateway;
   readonly #sessions = new Map<string, Promise<Session>>();
+  readonly #shells = new Map<string, Promise<Shell>>();
   readonly #terminals = new Map<string, Created>();
 
   constructor(options: AdapterOptions) {
+    const { timeLimitMs, idleLimitMs } = options.command ?? {};
+    if (options.shell && (timeLimitMs !== undefined || idleLimitMs !== undefined)) {
+      throw new TypeError("`command` has limits, which lines of a kept shell cannot have: use those of `shell`");
+    }
     this.#options = options;
     this.#gateway = options.gateway ?? new Gateway(options);
   }
 
   async createTerminal(request: CreateTerminalRequest): Promise<{ terminalId: string }> {
-    const { sessionId, command, args = [] } = request;
+    const { sessionId } = request;
     const session = await this.#session(sessionId);
     const limit = request.outputByteLimit ?? this.#options.outputByteLimit ?? DEFAULT_OUTPUT_BYTE_LIMIT;
+    // Variables of one command would stay in a shell.
+    const isLine = this.#options.shell && !request.env?.length;
+    const line = isLine ? await this.#inShell(session, request, limit) : undefined;
+    const command = line ?? (await this.#inTerminal(session, request, limit));
+    this.#terminals.set(command.id, { sessionId, command });
+    return { terminalId: command.id };
+  }
+
+  async #inTerminal(session: Session, request: CreateTerminalRequest, limit: number): Promise<AdapterCommand> {
+    const { command, args = [], cwd } = request;
     const terminal = await session.create(args.length > 0 ? [command, ...args] : { shellLine: command }, {
       ...this.#options.command,
       env: Object.fromEntries((request.env ?? []).map(({ name, value }) => [name, value])),
-      ...(request.cwd ? { cwd: request.cwd } : {}),
+      ...(cwd ? { cwd } : {}),
       outputByteLimit: limit,
     });
-    this.#terminals.set(terminal.id, { sessionId, terminal });
-    return { terminalId: terminal.id };
+    return new TerminalCommand(terminal);
+  }
+
+  /** `undefined`: it cannot run in the shell, and a terminal of its own is wanted then. */
+  async #inShell(
+    session: Session,
+    { sessionId, command, args = [], cwd }: CreateTerminalRequest,
+    limit: number,
+  ): Promise<AdapterCommand | undefined> {
+    const { shell } = this.#options;
+    const { whenBusy = "ownTerminal", quietLimitMs }: KeptShellOptions = typeof shell === "object" ? shell : {};
+    const line = lineOf(command, args, cwd || undefined);
+    const killGraceMs = this.#options.command?.killGraceMs;
+    const options = { outputByteLimit: limit, queue: whenBusy === "queue", quietLimitMs, killGraceMs };
+    for (let isFirst = true; ; isFirst = false) {
+      const opening = this.#shell(sessionId, session);
+      try {
+        return await LineCommand.begin(await opening, line, options);
+      } catch (error) {
+        const reason = error instanceof ProvostError ? error.reason : "";
+        const hasEnded = reason === "COMMAND_ENDED" || error instanceof NotFound;
+        if (hasEnded && isFirst) {
+          // A line has left the shell: the next one gets another.
+          if (this.#shells.get(sessionId) === opening) this.#shells.delete(sessionId);
+          await (await opening).release();
+        } else if (reason === "SHELL_BUSY" && whenBusy === "ownTerminal") {
+          return undefined;
+        } else if (reason === "LINE_NEEDS_OTHER_TERMINAL") {
+          return undefined;
+        } else {
+          throw error;
+        }
+      }
+    }
   }
 
   async getOutput({ terminalId }: TerminalRequest): Promise<OutputResponse> {
-    const { text, truncated, outcome } = await this.#find(terminalId).output();
+    const { text, truncated, exitStatus } = await this.#find(terminalId).output();
     const response: OutputResponse = { output: text, truncated };
-    if (outcome) response.exitStatus = statusOf(outcome);
+    if (exitStatus) response.exitStatus = exitStatus;
     return response;
   }
 
   /** The exit status; without one if the command still runs when the time is over, or after an idle time. */
   async waitForExit(request: WaitRequest): Promise<WaitResponse> {
-    const terminal = this.#find(request.terminalId);
+    const command = this.#find(request.terminalId);
     const timeoutMs = request.timeoutMs ?? this.#options.waitTimeoutMs ?? DEFAULT_WAIT_TIMEOUT_MS;
     const idleMs = request.idleTimeoutMs ?? this.#options.idleTimeoutMs ?? DEFAULT_IDLE_TIMEOUT_MS;
     const over = performance.now() + timeoutMs;
-    let seen = (await terminal.output()).nextOffset;
+    let seen = (await command.output()).nextOffset;
     for (;;) {
       const left = Math.max(1, over - performance.now());
       const stepMs = Math.min(left, idleMs);
       try {
-        return statusOf(await terminal.wait(Number.isFinite(stepMs) ? { timeoutMs: stepMs } : {}));
+        return await command.wait(Number.isFinite(stepMs) ? { timeoutMs: stepMs } : {});
       } catch (error) {
         if (!(error instanceof DeadlineExceeded)) throw error;
       }
       if (performance.now() >= over) return { stillRunning: "timeout" };
-      const { nextOffset, outcome } = await terminal.output();
-      if (outcome) return statusOf(outcome);
+      const { nextOffset, exitStatus } = await command.output();
+      if (exitStatus) return exitStatus;
       if (nextOffset === seen) return { stillRunning: "idle" };
       seen = nextOffset;
     }
   }
 
-  /** Stops all processes of the command; the terminal stays. */
+  /** Stops all processes of the command, or interrupts it as Ctrl-C does if it is a line of the kept shell; the terminal stays. */
   async killCommand({ terminalId }: TerminalRequest): Promise<void> {
     await this.#find(terminalId).kill();
   }
@@ -168,11 +224,17 @@ export class TerminalAdapter implements AsyncDisposable {
     return [...this.#terminals].filter(([, created]) => created.sessionId === sessionId).map(([id]) => id);
   }
 
+  /** The kept shell of an ACP session, to be shown; `undefined` before its first command. */
+  async getSessionShell(sessionId: string): Promise<Shell | undefined> {
+    return this.#shells.get(sessionId);
+  }
+
   /** Ends an ACP session with all its commands. */
   async disposeSession(sessionId: string): Promise<void> {
     for (const id of this.getSessionTerminalIds(sessionId)) this.#terminals.delete(id);
     const session = this.#sessions.get(sessionId);
     this.#sessions.delete(sessionId);
+    this.#shells.delete(sessionId);
     await (await session)?.close();
   }
 
@@ -197,13 +259,25 @@ export class TerminalAdapter implements AsyncDisposable {
     return opened;
   }
 
-  #find(terminalId: string): Terminal {
+  #shell(sessionId: string, session: Session): Promise<Shell> {
+    const known = this.#shells.get(sessionId);
+    if (known) return known;
+    const { command, shell } = this.#options;
+    const { profile, killGraceMs } = command ?? {};
+    const opened = session.openShell({
+      ...(profile === undefined ? {} : { profile }),
+      ...(killGraceMs === undefined ? {} : { killGraceMs }),
+      ...(typeof shell === "object" ? shell : {}),
+    });
+    this.#shells.set(sessionId, opened);
+    // The next command tries again.
+    opened.catch(() => this.#shells.delete(sessionId));
+    return opened;
+  }
+
+  #find(terminalId: string): AdapterCommand {
     const created = this.#terminals.get(terminalId);
     if (!created) throw new Error(`there is no terminal ${terminalId}`);
-    return created.terminal;
+    return created.command;
   }
-}
-
-function statusOf({ exitCode, signal }: Outcome): ExitStatus {
-  return { exitCode: exitCode ?? null, signal: signal ?? null };
 }

@@ -9,7 +9,10 @@ import type { CreateTerminalRequest } from "./generated/provost/v1/CreateTermina
 import type { CreateTerminalResponse__Output } from "./generated/provost/v1/CreateTerminalResponse.js";
 import type { ListTerminalsRequest } from "./generated/provost/v1/ListTerminalsRequest.js";
 import type { ListTerminalsResponse__Output } from "./generated/provost/v1/ListTerminalsResponse.js";
+import type { ShellOptions } from "./lines.js";
 import { merged } from "./merged.js";
+import { Shell } from "./shell.js";
+import { Tail } from "./tail.js";
 import { Terminal } from "./terminal.js";
 import {
   durationOf,
@@ -69,6 +72,34 @@ export class Session implements AsyncDisposable {
     const { timeoutMs, signal } = options;
     const { terminal } = await this.#connection.call(CREATE, request, { timeoutMs, signal });
     return this.terminal(terminal!.id);
+  }
+
+  /** Keeps a shell that runs line after line. */
+  async openShell(options: ShellOptions = {}): Promise<Shell> {
+    const request: CreateTerminalRequest = {
+      sessionId: this.id,
+      requestId: randomUUID(),
+      env: envOf(options.env),
+      cwd: options.cwd ?? "",
+      profile: options.profile ?? "",
+      timeLimit: durationOf(options.timeLimitMs),
+      idleLimit: durationOf(options.idleLimitMs),
+      killGrace: durationOf(options.killGraceMs),
+      labels: { ...options.labels },
+      onAsk: options.onAsk === "refuse" ? "ON_ASK_REFUSE" : "ON_ASK_WAIT",
+      pty: { columns: options.columns ?? 80, rows: options.rows ?? 24 },
+      keptShell: {},
+    };
+    if (options.program) request.program = options.program;
+    if (options.outputByteLimit !== undefined) request.outputByteLimit = options.outputByteLimit;
+    const { timeoutMs, signal } = options;
+    const { terminal } = await this.#connection.call(CREATE, request, { timeoutMs, signal });
+    return this.shell(terminal!.id);
+  }
+
+  /** A kept shell that exists. */
+  shell(id: string): Shell {
+    return new Shell(this.#connection, this.id, id);
   }
 
   /** A terminal that exists. */
@@ -153,32 +184,4 @@ function named(command: Command) {
   if ("shellLine" in command) return { shellLine: command.shellLine };
   const [program, ...args] = command;
   return { program, args };
-}
-
-/** The last bytes of a stream. */
-class Tail {
-  #pieces: Buffer[] = [];
-  #length = 0;
-  readonly #max: number;
-  isCut = false;
-
-  constructor(max: number) {
-    this.#max = max;
-  }
-
-  push(data: Buffer): void {
-    this.#pieces.push(data);
-    this.#length += data.length;
-    for (let first = this.#pieces[0]; first && this.#length > this.#max; first = this.#pieces[0]) {
-      this.isCut = true;
-      const excess = this.#length - this.#max;
-      this.#length -= Math.min(excess, first.length);
-      if (first.length > excess) this.#pieces[0] = first.subarray(excess);
-      else this.#pieces.shift();
-    }
-  }
-
-  bytes(): Buffer {
-    return Buffer.concat(this.#pieces);
-  }
 }

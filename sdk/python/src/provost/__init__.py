@@ -7,8 +7,10 @@
         print(result.exit_code, result.output.decode())
 """
 
-from ._aio import AsyncGateway, AsyncSession, AsyncTerminal
-from ._sync import Gateway, Session, Terminal
+from ._aio import AsyncGateway, AsyncSession
+from ._shell import AsyncShell
+from ._sync import Gateway, Session, Shell, Terminal
+from ._terminal import AsyncTerminal
 from .errors import (
     ApprovalRefused,
     ApprovalRequired,
@@ -22,7 +24,26 @@ from .errors import (
     QuotaReached,
     SpawnFailed,
 )
-from .types import Approval, Cause, Chunk, Exit, Gap, OnAsk, Outcome, Result, Stream, TerminalInfo
+from .types import (
+    Approval,
+    Cause,
+    Chunk,
+    Exit,
+    Gap,
+    LineDoubt,
+    LineEnd,
+    LineEnding,
+    LineResult,
+    LineStarted,
+    LineWaits,
+    OnAsk,
+    Outcome,
+    Result,
+    ShellActivity,
+    ShellStatus,
+    Stream,
+    TerminalInfo,
+)
 
 __all__ = [
     "Approval",
@@ -30,6 +51,7 @@ __all__ = [
     "ApprovalRequired",
     "AsyncGateway",
     "AsyncSession",
+    "AsyncShell",
     "AsyncTerminal",
     "Cause",
     "Chunk",
@@ -40,6 +62,12 @@ __all__ = [
     "Gateway",
     "GatewayUnavailable",
     "InvalidField",
+    "LineDoubt",
+    "LineEnd",
+    "LineEnding",
+    "LineResult",
+    "LineStarted",
+    "LineWaits",
     "NotFound",
     "OnAsk",
     "Outcome",
@@ -48,6 +76,9 @@ __all__ = [
     "QuotaReached",
     "Result",
     "Session",
+    "Shell",
+    "ShellActivity",
+    "ShellStatus",
     "SpawnFailed",
     "Stream",
     "Terminal",

@@ -1,8 +1,4 @@
-"""The client for asyncio: gateway, session, terminal.
-
-Output is read by offset. When a gateway goes away, reading goes on at the next one with the first byte that has not been
-read, so that no byte is lost or doubled.
-"""
+"""The client for asyncio: gateway and session."""
 
 from __future__ import annotations
 
@@ -14,9 +10,9 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Unpack
 
-from google.protobuf.duration_pb2 import Duration
-
 from ._connection import Connection, Method
+from ._shell import AsyncShell
+from ._terminal import AsyncTerminal, duration
 from .errors import GatewayUnavailable, NotFound, OutputLost, ProvostError, is_outage
 from .types import (
     Approval,
@@ -26,9 +22,9 @@ from .types import (
     Exit,
     Gap,
     OnAsk,
-    Outcome,
     Result,
     SessionOptions,
+    ShellOptions,
     Stream,
     TerminalInfo,
 )
@@ -43,17 +39,7 @@ _CLOSE_SESSION = Method("Sessions/CloseSession", sessions.CloseSessionRequest, s
 _CREATE = Method(
     "Terminals/CreateTerminal", terminals.CreateTerminalRequest, terminals.CreateTerminalResponse
 )
-_GET = Method("Terminals/GetTerminal", terminals.GetTerminalRequest, terminals.GetTerminalResponse)
 _LIST = Method("Terminals/ListTerminals", terminals.ListTerminalsRequest, terminals.ListTerminalsResponse)
-_OUTPUT = Method("Terminals/GetOutput", terminals.GetOutputRequest, terminals.GetOutputResponse)
-_STREAM = Method("Terminals/StreamOutput", terminals.StreamOutputRequest, terminals.StreamOutputResponse)
-_WAIT = Method("Terminals/WaitForExit", terminals.WaitForExitRequest, terminals.WaitForExitResponse)
-_SIGNAL = Method("Terminals/SignalTerminal", terminals.SignalTerminalRequest, terminals.SignalTerminalResponse)
-_KILL = Method("Terminals/KillTerminal", terminals.KillTerminalRequest, terminals.KillTerminalResponse)
-_RELEASE = Method(
-    "Terminals/ReleaseTerminal", terminals.ReleaseTerminalRequest, terminals.ReleaseTerminalResponse
-)
-_WRITE = Method("Terminals/WriteInput", terminals.WriteInputRequest, terminals.WriteInputResponse)
 _APPROVALS = Method("Approvals/ListApprovals", approvals.ListApprovalsRequest, approvals.ListApprovalsResponse)
 _WATCH_APPROVALS = Method(
     "Approvals/WatchApprovals", approvals.WatchApprovalsRequest, approvals.WatchApprovalsResponse
@@ -68,8 +54,6 @@ KEEP_BYTES = 64 << 20
 _RING_BYTES = 4 << 20
 #: Pieces of output of two streams that wait for their reader.
 _PIECES_MAX = 16
-#: One write of ``write``: a request of the gateway has at most 3 MiB.
-_WRITE_BYTES_MAX = 1 << 20
 
 
 class AsyncGateway:
@@ -215,9 +199,9 @@ class AsyncSession:
             stdin_mode=terminals.STDIN_MODE_OPEN if stdin else terminals.STDIN_MODE_CLOSED,
             overflow=terminals.OVERFLOW_BLOCK if wait_for_reader else terminals.OVERFLOW_DROP_OLDEST,
             output_byte_limit=options.get("output_byte_limit"),
-            time_limit=_duration(options.get("time_limit")),
-            idle_limit=_duration(options.get("idle_limit")),
-            kill_grace=_duration(options.get("kill_grace")),
+            time_limit=duration(options.get("time_limit")),
+            idle_limit=duration(options.get("idle_limit")),
+            kill_grace=duration(options.get("kill_grace")),
             labels=dict(options.get("labels") or {}),
             on_ask=terminals.OnAsk.Name(options.get("on_ask", OnAsk.WAIT).value),
         )
@@ -227,6 +211,33 @@ class AsyncSession:
             request.program = program
         answer = await self._connection.call(_CREATE, request, timeout=options.get("timeout"))
         return AsyncTerminal(self._connection, self.id, answer.terminal.id)
+
+    async def open_shell(self, program: str = "", **options: Unpack[ShellOptions]) -> AsyncShell:
+        """Keeps a shell that runs line after line: bash, zsh, dash or another; by default the profile's."""
+        columns, rows = options.get("size", (80, 24))
+        request = terminals.CreateTerminalRequest(
+            session_id=self.id,
+            request_id=uuid.uuid4().hex,
+            env=_env(options.get("env")),
+            cwd=os.fspath(options.get("cwd", "")),
+            profile=options.get("profile", ""),
+            output_byte_limit=options.get("output_byte_limit"),
+            time_limit=duration(options.get("time_limit")),
+            idle_limit=duration(options.get("idle_limit")),
+            kill_grace=duration(options.get("kill_grace")),
+            labels=dict(options.get("labels") or {}),
+            on_ask=terminals.OnAsk.Name(options.get("on_ask", OnAsk.WAIT).value),
+            pty=terminals.Pty(columns=columns, rows=rows),
+            kept_shell=terminals.KeptShell(),
+        )
+        if program:
+            request.program = program
+        answer = await self._connection.call(_CREATE, request, timeout=options.get("timeout"))
+        return self.shell(answer.terminal.id)
+
+    def shell(self, terminal_id: str) -> AsyncShell:
+        """A kept shell that exists."""
+        return AsyncShell(self._connection, self.id, terminal_id)
 
     def terminal(self, terminal_id: str) -> AsyncTerminal:
         """A terminal that exists."""
@@ -303,137 +314,6 @@ class AsyncSession:
         raise AssertionError("a stream ends with Exit or with an error")
 
 
-class AsyncTerminal:
-    """A command, from its start until its release."""
-
-    def __init__(self, connection: Connection, session_id: str, terminal_id: str) -> None:
-        self._connection = connection
-        self._session_id = session_id
-        #: Such as ``term_01K...``.
-        self.id = terminal_id
-
-    async def __aenter__(self) -> AsyncTerminal:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.release()
-
-    async def info(self) -> TerminalInfo:
-        """Its present state."""
-        request = terminals.GetTerminalRequest(terminal_id=self.id, session_id=self._session_id)
-        answer = await self._connection.call(_GET, request)
-        return TerminalInfo.of(answer.terminal)
-
-    async def attach(
-        self, offset: int = 0, *, stream: Stream = Stream.STDOUT, follow: bool = True
-    ) -> AsyncGenerator[Chunk | Gap]:
-        """The output from ``offset`` on, to the end of the command, or to what is there now without ``follow``."""
-        outage = self._connection.outage()
-        while True:
-            request = terminals.StreamOutputRequest(
-                terminal_id=self.id,
-                session_id=self._session_id,
-                stream=terminals.OutputStream.Name(stream.value),
-                offset=offset,
-                follow=follow,
-            )
-            failure: ProvostError = GatewayUnavailable("the gateway has ended the stream")
-            try:
-                async with aclosing(self._connection.stream(_STREAM, request)) as events:
-                    async for event in events:
-                        kind = event.WhichOneof("event")
-                        if kind == "chunk":
-                            outage.over()
-                            # A byte that was read before is not given again.
-                            data = event.chunk.data[max(0, offset - event.chunk.offset) :]
-                            start = max(offset, event.chunk.offset)
-                            offset = start + len(data)
-                            if data:
-                                yield Chunk(stream, start, data)
-                        elif kind == "gap":
-                            outage.over()
-                            start, offset = event.gap.from_offset, event.gap.to_offset
-                            yield Gap(stream, start, offset)
-                        elif event.end.output_lost:
-                            raise OutputLost("the sandbox has ended, and its output with it", reason="OUTPUT_LOST")
-                        elif not follow or event.end.state != terminals.TERMINAL_STATE_RUNNING:
-                            return
-            except ProvostError as error:
-                if not is_outage(error):
-                    raise
-                failure = error
-            await outage.wait(failure)
-
-    async def output(self, *, stream: Stream = Stream.STDOUT) -> tuple[bytes, bool]:
-        """The output that the gateway keeps, and whether any was dropped before it."""
-        request = terminals.GetOutputRequest(
-            terminal_id=self.id,
-            session_id=self._session_id,
-            stream=terminals.OutputStream.Name(stream.value),
-        )
-        answer = await self._connection.call(_OUTPUT, request)
-        return answer.data, answer.truncated
-
-    async def wait(self, timeout: float | None = None) -> Outcome:
-        """Waits for the end of the command. ``DeadlineExceeded``: it still runs after ``timeout`` seconds."""
-        request = terminals.WaitForExitRequest(terminal_id=self.id, session_id=self._session_id)
-        outage = self._connection.outage()
-        while True:
-            answer = await self._connection.call(_WAIT, request, timeout=timeout)
-            if answer.HasField("outcome"):
-                return Outcome.of(answer.outcome)
-            if answer.state == terminals.TERMINAL_STATE_RELEASED:
-                raise NotFound("the terminal was released")
-            # The gateway ends, and the command does not.
-            await outage.wait(GatewayUnavailable("the gateway has ended the call"))
-
-    async def write(self, data: bytes, *, eof: bool = False) -> int:
-        """Writes to stdin, and closes it after ``eof``. Returns how many bytes the command's stdin took.
-
-        A write is never repeated: when the gateway goes away in the middle, it is unknown how much was written.
-        """
-        written = 0
-        while True:
-            piece = data[written : written + _WRITE_BYTES_MAX]
-            is_last = written + len(piece) == len(data)
-            request = terminals.WriteInputRequest(
-                terminal_id=self.id, session_id=self._session_id, data=piece, eof=eof and is_last
-            )
-            answer = await self._connection.call(_WRITE, request, repeatable=False)
-            written += answer.written_bytes
-            if is_last or answer.written_bytes < len(piece):
-                return written
-
-    async def signal(self, name: str) -> None:
-        """Sends a signal, such as ``"SIGINT"``, to the process group of the main process."""
-        request = terminals.SignalTerminalRequest(
-            terminal_id=self.id, session_id=self._session_id, signal=name
-        )
-        await self._connection.call(_SIGNAL, request, repeatable=False)
-
-    async def kill(self, *, grace: float | None = None) -> None:
-        """Starts to stop all processes: TERM, and KILL after ``grace`` seconds. ``wait`` returns at their end."""
-        request = terminals.KillTerminalRequest(
-            terminal_id=self.id, session_id=self._session_id, grace=_duration(grace)
-        )
-        await self._connection.call(_KILL, request)
-
-    async def release(self, *, grace: float | None = None) -> None:
-        """Stops the command if it runs, and frees the terminal. Returns when nothing is left."""
-        request = terminals.ReleaseTerminalRequest(
-            terminal_id=self.id, session_id=self._session_id, grace=_duration(grace)
-        )
-        try:
-            await self._connection.call(_RELEASE, request)
-        except NotFound:
-            pass  # It has been released.
-
-
 async def _merged(sources: Sequence[AsyncGenerator[Chunk | Gap]]) -> AsyncGenerator[Chunk | Gap]:
     """What all of them give, as it comes."""
     if len(sources) == 1:
@@ -472,11 +352,3 @@ async def _merged(sources: Sequence[AsyncGenerator[Chunk | Gap]]) -> AsyncGenera
 
 def _env(env: Mapping[str, str] | None) -> list[sessions.EnvVar]:
     return [sessions.EnvVar(name=name, value=value) for name, value in (env or {}).items()]
-
-
-def _duration(seconds: float | None) -> Duration | None:
-    if seconds is None:
-        return None
-    duration = Duration()
-    duration.FromNanoseconds(round(seconds * 1e9))
-    return duration

@@ -11,9 +11,11 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
-from ._aio import KEEP_BYTES, AsyncGateway, AsyncSession, AsyncTerminal
+from ._aio import KEEP_BYTES, AsyncGateway, AsyncSession
+from ._shell import KEEP_LINE_BYTES, AsyncShell, LineEvent
+from ._terminal import AsyncTerminal
 from .types import (
     Approval,
     Chunk,
@@ -21,9 +23,13 @@ from .types import (
     CreateOptions,
     Exit,
     Gap,
+    LineOptions,
+    LineResult,
     Outcome,
     Result,
     SessionOptions,
+    ShellOptions,
+    ShellStatus,
     Stream,
     TerminalInfo,
 )
@@ -166,6 +172,14 @@ class Session:
         created = self._inner.create(program, *args, shell_line=shell_line, **options)
         return Terminal(self._loop, self._loop.run(created))
 
+    def open_shell(self, program: str = "", **options: Unpack[ShellOptions]) -> Shell:
+        """As ``AsyncSession.open_shell``."""
+        return Shell(self._loop, self._loop.run(self._inner.open_shell(program, **options)))
+
+    def shell(self, terminal_id: str) -> Shell:
+        """A kept shell that exists."""
+        return Shell(self._loop, self._inner.shell(terminal_id))
+
     def terminal(self, terminal_id: str) -> Terminal:
         """A terminal that exists."""
         return Terminal(self._loop, self._inner.terminal(terminal_id))
@@ -209,7 +223,7 @@ class Terminal:
         self._loop = loop
         self._inner = inner
 
-    def __enter__(self) -> Terminal:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -258,3 +272,40 @@ class Terminal:
     def release(self, *, grace: float | None = None) -> None:
         """Stops the command if it runs, and frees the terminal. Returns when nothing is left."""
         self._loop.run(self._inner.release(grace=grace))
+
+
+class Shell(Terminal):
+    """A kept shell: a terminal in which lines run, one after the other. Directory, variables and functions stay."""
+
+    def __init__(self, loop: _Loop, inner: AsyncShell) -> None:
+        super().__init__(loop, inner)
+        self._shell = inner
+
+    def stream_line(self, line: str, **options: Unpack[LineOptions]) -> Generator[LineEvent]:
+        """As ``AsyncShell.stream_line``."""
+        return self._loop.iterate(self._shell.stream_line(line, **options))
+
+    def run_line(
+        self,
+        line: str,
+        *,
+        on_output: Callable[[Chunk], None] | None = None,
+        keep_bytes: int = KEEP_LINE_BYTES,
+        **options: Unpack[LineOptions],
+    ) -> LineResult:
+        """As ``AsyncShell.run_line``. ``on_output`` is called in another thread, and must not call this client."""
+        return self._loop.run(
+            self._shell.run_line(line, on_output=on_output, keep_bytes=keep_bytes, **options)
+        )
+
+    def write_line(self, line_id: str, data: bytes, *, eof: bool = False) -> None:
+        """As ``AsyncShell.write_line``."""
+        self._loop.run(self._shell.write_line(line_id, data, eof=eof))
+
+    def interrupt(self) -> None:
+        """Does what Ctrl-C does: sends SIGINT to what runs in the foreground of the shell."""
+        self._loop.run(self._shell.interrupt())
+
+    def status(self) -> ShellStatus:
+        """What the shell does now."""
+        return self._loop.run(self._shell.status())

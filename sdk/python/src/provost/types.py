@@ -74,6 +74,77 @@ class CreateOptions(CommandOptions, total=False):
     timeout: float | None
 
 
+class ShellOptions(TypedDict, total=False):
+    """How a shell is kept. Times are in seconds, and of the shell's whole life."""
+
+    cwd: str | os.PathLike[str]
+    env: Mapping[str, str] | None
+    #: Columns and rows of its terminal; 80 and 24 by default.
+    size: tuple[int, int]
+    #: How long the shell may live.
+    time_limit: float | None
+    #: How long it may write no output.
+    idle_limit: float | None
+    #: The time between TERM and KILL.
+    kill_grace: float | None
+    profile: str
+    labels: Mapping[str, str] | None
+    on_ask: OnAsk
+    #: How much output the gateway keeps, up to the profile's maximum.
+    output_byte_limit: int | None
+    #: Of the call, in seconds, the wait for an approval included.
+    timeout: float | None
+
+
+class LineOptions(TypedDict, total=False):
+    """How a line runs in a kept shell."""
+
+    #: Whether the line waits for the lines before it; else it is refused while one runs (``SHELL_BUSY``).
+    queue: bool
+    on_ask: OnAsk
+    #: If the shell's marks are missing: how many seconds it must wait for input, without output, to count as idle.
+    quiet_limit: float | None
+
+
+class LineEnding(Enum):
+    """How the end of a line was found."""
+
+    UNKNOWN = terminals_pb2.LINE_ENDING_UNSPECIFIED
+    #: The shell has answered a question that was asked after the line.
+    CONFIRMED = terminals_pb2.LINE_ENDING_CONFIRMED
+    #: The shell waits for input and nothing more came: the line is over, or is a ``read``.
+    QUIET = terminals_pb2.LINE_ENDING_QUIET
+    #: The shell has ended, and with it the terminal.
+    SHELL_ENDED = terminals_pb2.LINE_ENDING_SHELL_ENDED
+
+
+class LineDoubt(Enum):
+    """What makes the answer to a line doubtful."""
+
+    UNKNOWN = terminals_pb2.LINE_DOUBT_UNSPECIFIED
+    #: The shell's marks of the line's start or end did not come.
+    MARKS_MISSING = terminals_pb2.LINE_DOUBT_MARKS_MISSING
+    #: Marks came that the shell cannot have written.
+    MARKS_FALSE = terminals_pb2.LINE_DOUBT_MARKS_FALSE
+    #: The shell's process executes another program.
+    SHELL_REPLACED = terminals_pb2.LINE_DOUBT_SHELL_REPLACED
+    #: A program took the whole screen: the output is not text.
+    FULL_SCREEN = terminals_pb2.LINE_DOUBT_FULL_SCREEN
+    #: Output was overwritten before it was read.
+    OUTPUT_LOST = terminals_pb2.LINE_DOUBT_OUTPUT_LOST
+
+
+class ShellActivity(Enum):
+    """What a kept shell does."""
+
+    UNKNOWN = terminals_pb2.SHELL_ACTIVITY_UNSPECIFIED
+    #: It is at its prompt.
+    IDLE = terminals_pb2.SHELL_ACTIVITY_IDLE
+    BUSY = terminals_pb2.SHELL_ACTIVITY_BUSY
+    WAITING_FOR_INPUT = terminals_pb2.SHELL_ACTIVITY_WAITING_FOR_INPUT
+    ENDED = terminals_pb2.SHELL_ACTIVITY_ENDED
+
+
 class Cause(Enum):
     """What ended a command."""
 
@@ -210,4 +281,106 @@ class Approval:
             rule=message.rule,
             reason=message.reason,
             message=message,
+        )
+
+
+@dataclass(frozen=True)
+class LineStarted:
+    """The first event of a line."""
+
+    #: For ``write_line``.
+    line_id: str
+    #: Where its output starts in the terminal's.
+    offset: int
+
+
+@dataclass(frozen=True)
+class LineWaits:
+    """What the line runs waits for input."""
+
+    #: For ``write_line``.
+    line_id: str
+
+
+@dataclass(frozen=True)
+class LineEnd:
+    """The last event of a line. What it says is what the shell says, which a line can make say anything."""
+
+    ending: LineEnding
+    #: Absent: unknown.
+    exit_code: int | None
+    #: Its output in the terminal's: from ``start`` up to, but not with, ``end``.
+    start: int
+    end: int
+    #: Empty: nothing is doubtful.
+    doubts: frozenset[LineDoubt]
+    #: The shell's directory; absent: unknown.
+    cwd: str | None
+    #: With ``LineEnding.SHELL_ENDED``.
+    outcome: Outcome | None
+
+    @property
+    def marks_seen(self) -> bool:
+        """Whether the shell's marks of the line's start and end came."""
+        return LineDoubt.MARKS_MISSING not in self.doubts
+
+    @staticmethod
+    def of(message: terminals_pb2.LineEnd) -> LineEnd:
+        """Of the gateway's message."""
+        endings, doubts = terminals_pb2.LineEnding.values(), terminals_pb2.LineDoubt.values()
+        return LineEnd(
+            ending=LineEnding(message.ending) if message.ending in endings else LineEnding.UNKNOWN,
+            exit_code=message.exit_status if message.HasField("exit_status") else None,
+            start=message.start_offset,
+            end=message.end_offset,
+            doubts=frozenset(
+                LineDoubt(doubt) if doubt in doubts else LineDoubt.UNKNOWN for doubt in message.doubts
+            ),
+            cwd=message.cwd or None,
+            outcome=Outcome.of(message.outcome) if message.HasField("outcome") else None,
+        )
+
+
+@dataclass(frozen=True)
+class LineResult:
+    """A line that is over, and its output."""
+
+    end: LineEnd
+    #: As the terminal has it, with ``\r\n`` at the end of lines; its tail if it was longer than ``keep_bytes``.
+    output: bytes
+    #: Whether ``output`` is a tail, or has a gap.
+    truncated: bool
+
+    @property
+    def exit_code(self) -> int | None:
+        """As in ``end``."""
+        return self.end.exit_code
+
+    @property
+    def text(self) -> str:
+        """The output as programs wrote it: with ``\n`` at the end of lines."""
+        return self.output.decode(errors="replace").replace("\r\n", "\n")
+
+
+@dataclass(frozen=True)
+class ShellStatus:
+    """A kept shell at this moment."""
+
+    activity: ShellActivity
+    #: The directory that it named last; absent: it was not asked.
+    cwd: str | None
+    #: The line that runs.
+    line_id: str | None
+    #: How many lines wait for their turn.
+    queued_lines: int
+
+    @staticmethod
+    def of(message: terminals_pb2.GetShellResponse) -> ShellStatus:
+        """Of the gateway's message."""
+        known = message.activity in terminals_pb2.ShellActivity.values()
+        return ShellStatus(
+            activity=ShellActivity(message.activity) if known else ShellActivity.UNKNOWN,
+            cwd=message.cwd or None,
+            line_id=message.line_id or None,
+            queued_lines=message.queued_lines,
         )
