@@ -4,11 +4,11 @@
 //! number, together with the signal's name. Why the command ended is in `_meta`, where it does not get in the way.
 
 use agent_client_protocol_schema::v1::TerminalExitStatus;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     client::{denial_json, unreachable_json},
-    proto::v1::{ExitCause, Outcome, WorkspaceChange, outcome::End},
+    proto::v1::{ExitCause, LineEnd, Outcome, WorkspaceChange, outcome::End},
 };
 
 /// What SIGRTMIN is for programs: signal(7).
@@ -26,6 +26,27 @@ pub fn status_of(outcome: &Outcome) -> TerminalExitStatus {
         (None, _) => (128 + signal_number("SIGKILL"), Some("SIGKILL".to_owned())),
     };
     TerminalExitStatus::new().exit_code(code).signal(signal).meta(meta(outcome))
+}
+
+/// The exit status that stands for the end of a line in a kept shell. Without a code it is not known.
+pub(super) fn status_of_line(end: &LineEnd) -> TerminalExitStatus {
+    let mut status = match &end.outcome {
+        Some(outcome) => status_of(outcome),
+        None => TerminalExitStatus::new().exit_code(end.exit_status),
+    };
+    let ending = word_of(end.ending().as_str_name(), "LINE_ENDING_");
+    let doubts: Vec<String> = end.doubts().map(|doubt| word_of(doubt.as_str_name(), "LINE_DOUBT_")).collect();
+    let line = json!({ "ending": ending, "doubts": doubts, "cwd": end.cwd });
+    let mut meta = status.meta.take().unwrap_or_default();
+    let provost = meta.entry("provost").or_insert_with(|| json!({}));
+    if let Value::Object(provost) = provost {
+        provost.insert("line".to_owned(), line);
+    }
+    status.meta(meta)
+}
+
+fn word_of(name: &str, prefix: &str) -> String {
+    name.strip_prefix(prefix).unwrap_or(name).to_lowercase()
 }
 
 /// The signal that a cause other than the command's own end began with.

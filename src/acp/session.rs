@@ -7,7 +7,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{approval_prompt::PendingQuestions, subagents::StartDirectory};
+use super::{approval_prompt::PendingQuestions, shell_line::SessionShell, subagents::StartDirectory};
 
 /// Where a session works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub(super) struct AcpSession {
     pub(super) gateway_id: Mutex<Option<String>>,
     /// Held by the task that opens the session: it is opened once.
     pub(super) open_lock: tokio::sync::Mutex<()>,
+    /// Its kept shell, once its first command has come.
+    pub(super) shell: tokio::sync::Mutex<Option<SessionShell>>,
     pub(super) closed: CancellationToken,
     /// What rules ask of its commands.
     pub(super) questions: Arc<PendingQuestions>,
@@ -45,6 +47,7 @@ impl AcpSession {
             start_dir: Mutex::default(),
             gateway_id: Mutex::default(),
             open_lock: tokio::sync::Mutex::default(),
+            shell: tokio::sync::Mutex::default(),
             closed: parent.as_ref().map_or_else(CancellationToken::new, |parent| parent.closed.child_token()),
             questions: parent.as_ref().map(|parent| parent.questions.clone()).unwrap_or_default(),
             parent,

@@ -15,6 +15,7 @@ use super::{
     approval_prompt,
     create::{self, CommandForm},
     errors,
+    kept_shells::LineStart,
     session::AcpSession,
     terminal::AcpTerminal,
     terminals::{AcpTerminals, TERMINALS_MAX, release},
@@ -53,13 +54,12 @@ impl AcpTerminals {
         // Form comes first: what is wrong with it is wrong whatever the gateway says.
         create::to_gateway(request, "", form)?;
         let at_gateway = self.0.sessions.open(&session).await?;
-        let mut started = self.start_at(&session, request, (&at_gateway, form), caller).await;
+        let mut started = self.start_once(&session, request, (&at_gateway, form), caller).await;
         if started.as_ref().is_err_and(|status| status.code() == Code::NotFound) && !session.is_closed() {
             let at_gateway = self.0.sessions.reopen(&session, &at_gateway).await?;
-            started = self.start_at(&session, request, (&at_gateway, form), caller).await;
+            started = self.start_once(&session, request, (&at_gateway, form), caller).await;
         }
-        let started = started.map_err(|status| errors::from_create_status(&status, &request.command))?;
-        let terminal = Arc::new(AcpTerminal::new(self.0.client.clone(), session, started));
+        let terminal = started.map_err(|status| errors::from_create_status(&status, &request.command))?;
         self.lock().insert(terminal.id.clone(), terminal.clone());
         if terminal.session.is_closed() {
             // Its session was closed meanwhile, and with it the command, but for a subagent's.
@@ -70,6 +70,24 @@ impl AcpTerminals {
             return Err(errors::unknown_session());
         }
         Ok(terminal)
+    }
+
+    /// Starts a command in its session's kept shell, or in a terminal of its own.
+    async fn start_once<T>(
+        &self,
+        session: &Arc<AcpSession>,
+        request: &CreateTerminalRequest,
+        (at_gateway, form): (&str, CommandForm),
+        caller: &mut oneshot::Sender<T>,
+    ) -> Result<Arc<AcpTerminal>, Status> {
+        if let Some(shells) = &self.0.shells
+            && let LineStart::Line(line) =
+                self.start_in_shell(shells, session, request, at_gateway, caller).await?
+        {
+            return Ok(line);
+        }
+        let started = self.start_at(session, request, (at_gateway, form), caller).await?;
+        Ok(Arc::new(AcpTerminal::new(self.0.client.clone(), session.clone(), started)))
     }
 
     /// Starts a command in a session of the gateway's. A word that is no program may be something that the shell knows.

@@ -1,30 +1,43 @@
-//! One terminal of the gateway, as an agent sees it: text and an exit status.
+//! One terminal of the gateway, or one line of a kept shell, as an agent sees it: text and an exit status.
 //!
 //! Output is fetched from where the last look ended, so that looking again costs what is new and nothing else. There
 //! is one wait at the gateway however many ask. Once it is released nothing is asked of the gateway any more; the text
 //! that was there can still be shown.
 
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard};
+use std::{
+    sync::{Arc, Mutex as StdMutex, MutexGuard},
+    time::Duration,
+};
 
 use agent_client_protocol_schema::v1::{Error, SessionId, TerminalExitStatus};
-use tokio::sync::{Mutex, OnceCell};
+use tokio::{
+    sync::{Mutex, OnceCell},
+    time::timeout,
+};
 use tonic::{Code, Status};
 
-use super::{content::SHOWN_BYTES, errors, exit, session::AcpSession, text::Tail};
+use super::{
+    content::SHOWN_BYTES,
+    errors, exit,
+    output_snapshot::{Completeness, LineOutput, OutputSnapshot, tail_of},
+    session::AcpSession,
+    shell_line::ShellLine,
+};
 use crate::{
-    client::{self, Client, RetryingClient},
-    proto::v1::{
-        self, Outcome, StreamOutputRequest, TerminalState, WaitForExitRequest, stream_output_response::Event,
-    },
+    client::{Client, RetryingClient},
+    proto::v1::{self, StreamOutputRequest, WaitForExitRequest, stream_output_response::Event},
 };
 
 /// The most that is fetched in one look while the command runs: one that floods must not hold the look up.
 const FETCH_MAX_BYTES: u64 = 16 << 20;
 
+/// How long an interrupted line may go on before its shell is released with it.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
+
 /// One terminal.
 #[derive(Debug)]
 pub(super) struct AcpTerminal {
-    /// The gateway's id, which is the protocol's too.
+    /// The gateway's id, which is the protocol's too. Of a line: the shell's, and the line's behind it.
     pub(super) id: String,
     pub(super) session: Arc<AcpSession>,
     /// Where it was started.
@@ -36,22 +49,9 @@ pub(super) struct AcpTerminal {
     fetch_lock: Mutex<()>,
     /// Never held while the gateway is asked, so that known output is shown without waiting for the gateway.
     snapshot: StdMutex<OutputSnapshot>,
-    outcome: OnceCell<Outcome>,
-}
-
-/// What is known of the output.
-#[derive(Debug)]
-struct OutputSnapshot {
-    tail: Tail,
-    completeness: Completeness,
-    /// The text as a JSON string, and what was produced when it was made.
-    encoded: Option<(u64, Arc<str>)>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Completeness {
-    MoreMayCome,
-    Complete,
+    exit: OnceCell<TerminalExitStatus>,
+    /// Set for a line of a kept shell, whose output and end a task of its own takes in.
+    pub(super) line: Option<ShellLine>,
 }
 
 /// What a terminal shows at one moment.
@@ -78,9 +78,6 @@ pub(super) struct OutputDelta {
 impl AcpTerminal {
     pub(super) fn new(client: RetryingClient, session: Arc<AcpSession>, started: v1::Terminal) -> Self {
         let limit = usize::try_from(started.output_byte_limit).unwrap_or(usize::MAX);
-        let outcome = OnceCell::new_with(started.outcome);
-        let snapshot =
-            OutputSnapshot { tail: Tail::new(limit), completeness: Completeness::MoreMayCome, encoded: None };
         Self {
             id: started.id,
             session,
@@ -88,8 +85,30 @@ impl AcpTerminal {
             gateway_session: started.session_id,
             client,
             fetch_lock: Mutex::default(),
-            snapshot: StdMutex::new(snapshot),
-            outcome,
+            snapshot: StdMutex::new(OutputSnapshot::new(limit)),
+            exit: OnceCell::new_with(started.outcome.as_ref().map(exit::status_of)),
+            line: None,
+        }
+    }
+
+    /// A line of the session's kept shell, of whose output at most `limit_bytes` are kept.
+    pub(super) fn of_line(
+        client: RetryingClient,
+        session: Arc<AcpSession>,
+        line: ShellLine,
+        cwd: String,
+        limit_bytes: usize,
+    ) -> Self {
+        Self {
+            id: line.protocol_id(),
+            session,
+            cwd,
+            gateway_session: line.shell.session_id.clone(),
+            client,
+            fetch_lock: Mutex::default(),
+            snapshot: StdMutex::new(OutputSnapshot::new(limit_bytes)),
+            exit: OnceCell::new(),
+            line: Some(line),
         }
     }
 
@@ -100,13 +119,14 @@ impl AcpTerminal {
 
     /// Whether its end is known here.
     pub(super) fn has_ended(&self) -> bool {
-        self.outcome.get().is_some()
+        self.exit.get().is_some()
     }
 
     /// The output and, once there is one, the exit status.
     pub(super) async fn view(&self) -> Result<TerminalView, Error> {
         self.refresh().await.map_err(|status| errors::from_status(&status))?;
         let mut snapshot = self.lock();
+        snapshot.looked_at = snapshot.tail.produced();
         Ok(TerminalView {
             encoded: snapshot.encoded(),
             truncated: snapshot.tail.is_truncated(),
@@ -122,10 +142,11 @@ impl AcpTerminal {
     ) -> Result<OutputDelta, Status> {
         let refreshed = self.refresh().await;
         // One that is gone shows what it showed.
-        if self.outcome.get().is_none() {
+        if self.exit.get().is_none() {
             refreshed?;
         }
-        let snapshot = self.lock();
+        let mut snapshot = self.lock();
+        snapshot.looked_at = snapshot.tail.produced();
         Ok(OutputDelta {
             text: tail_of(snapshot.tail.since(produced), limit_bytes).to_owned(),
             produced: snapshot.tail.produced(),
@@ -140,6 +161,10 @@ impl AcpTerminal {
 
     /// Waits until there is output after what was fetched, or the command has ended.
     pub(super) async fn wait_for_change(&self) -> Result<(), Status> {
+        if let Some(line) = &self.line {
+            line.wait_until(|| self.lock().is_changed()).await;
+            return Ok(());
+        }
         let offset = {
             let snapshot = self.lock();
             if snapshot.completeness == Completeness::Complete {
@@ -153,12 +178,18 @@ impl AcpTerminal {
 
     /// Waits for the end. Everybody gets the same.
     pub(super) async fn wait_for_exit(&self) -> Result<TerminalExitStatus, Error> {
-        let outcome = self.outcome.get_or_try_init(|| self.wait_at_gateway()).await?;
-        Ok(exit::status_of(outcome))
+        if let Some(line) = &self.line {
+            line.wait_until(|| self.exit.get().is_some()).await;
+        }
+        Ok(self.exit.get_or_try_init(|| self.wait_at_gateway()).await?.clone())
     }
 
-    /// Begins to stop the command.
+    /// Begins to stop the command; interrupts a line.
     pub(super) async fn kill(&self) -> Result<(), Error> {
+        if let Some(line) = &self.line {
+            let interrupted = if self.has_ended() { Ok(()) } else { line.interrupt(&self.client).await };
+            return interrupted.map_err(|status| errors::from_status(&status));
+        }
         let request = v1::KillTerminalRequest {
             terminal_id: self.id.clone(),
             session_id: self.gateway_session.clone(),
@@ -173,10 +204,24 @@ impl AcpTerminal {
 
     /// Stops the command, takes in the last of its output, and frees everything at the gateway.
     pub(super) async fn release(&self) -> Result<(), Error> {
-        let is_over = self.outcome.get().is_some();
-        if !is_over && self.kill().await.is_ok() {
+        if !self.has_ended() && self.kill().await.is_ok() {
             // Waiters get the true end, and the last output can still be shown.
-            let _ = self.wait_for_exit().await;
+            let ending = self.wait_for_exit();
+            match &self.line {
+                Some(_) => drop(timeout(INTERRUPT_GRACE, ending).await),
+                None => drop(ending.await),
+            }
+        }
+        let released = match &self.line {
+            // The shell stays; a line that goes on all the same ends with it.
+            Some(_) if self.has_ended() => Ok(()),
+            Some(line) => self.release_at_gateway(&line.shell.terminal_id).await,
+            None => Ok(()),
+        };
+        if self.line.is_some() && !self.has_ended() {
+            // Its end comes with the shell's; what is not known by then never is.
+            let _ = timeout(INTERRUPT_GRACE, self.wait_for_exit()).await;
+            self.end_line(TerminalExitStatus::new(), None);
         }
         // What cannot be had any more is not shown: the release matters.
         let _ = self.refresh().await;
@@ -187,8 +232,16 @@ impl AcpTerminal {
             snapshot.encoded = None;
             snapshot.tail.shrink_to(SHOWN_BYTES);
         }
+        released?;
+        match &self.line {
+            Some(_) => Ok(()),
+            None => self.release_at_gateway(&self.id).await,
+        }
+    }
+
+    async fn release_at_gateway(&self, id: &str) -> Result<(), Error> {
         let request = v1::ReleaseTerminalRequest {
-            terminal_id: self.id.clone(),
+            terminal_id: id.to_owned(),
             session_id: self.gateway_session.clone(),
             grace: None,
         };
@@ -204,8 +257,37 @@ impl AcpTerminal {
         }
     }
 
+    /// Takes in output of a line, or that some was missed.
+    pub(super) fn take_line_output(&self, output: LineOutput<'_>) {
+        {
+            let mut snapshot = self.lock();
+            let next = snapshot.tail.next_offset();
+            match output {
+                LineOutput::Text(bytes) => snapshot.tail.push(next, bytes),
+                LineOutput::Gap => snapshot.tail.skip(next + 1),
+            }
+        }
+        self.line.iter().for_each(ShellLine::has_changed);
+    }
+
+    /// The line is over. A second end counts for nothing.
+    pub(super) fn end_line(&self, status: TerminalExitStatus, notice: Option<&str>) {
+        {
+            let mut snapshot = self.lock();
+            if self.exit.set(status).is_ok() {
+                snapshot.tail.finish();
+                snapshot.tail.add_notices(notice.into_iter().map(str::to_owned));
+                snapshot.completeness = Completeness::Complete;
+            }
+        }
+        self.line.iter().for_each(ShellLine::has_changed);
+    }
+
     /// Fetches what is new. A fetch that breaks off goes on where it was.
     async fn refresh(&self) -> Result<(), Status> {
+        if self.line.is_some() {
+            return Ok(());
+        }
         self.client.call_with_timeout(|client| self.fetch(client)).await
     }
 
@@ -224,11 +306,11 @@ impl AcpTerminal {
             match event.event {
                 Some(Event::Chunk(chunk)) => snapshot.tail.push(chunk.offset, &chunk.data),
                 Some(Event::Gap(gap)) => snapshot.tail.skip(gap.to_offset),
-                Some(Event::End(end)) => snapshot.end(&end, &self.outcome),
+                Some(Event::End(end)) => snapshot.end(&end, &self.exit),
                 None => {}
             }
             let fetched = snapshot.tail.next_offset() - from;
-            if fetched > FETCH_MAX_BYTES && self.outcome.get().is_none() {
+            if fetched > FETCH_MAX_BYTES && self.exit.get().is_none() {
                 break;
             }
         }
@@ -251,7 +333,7 @@ impl AcpTerminal {
         Ok(client.terminals.clone().stream_output(request).await?.into_inner())
     }
 
-    async fn wait_at_gateway(&self) -> Result<Outcome, Error> {
+    async fn wait_at_gateway(&self) -> Result<TerminalExitStatus, Error> {
         let request =
             WaitForExitRequest { terminal_id: self.id.clone(), session_id: self.gateway_session.clone() };
         let waited = self.client.call(|client| {
@@ -259,13 +341,13 @@ impl AcpTerminal {
             async move { client.terminals.clone().wait_for_exit(request).await }
         });
         let ended = waited.await.map_err(|status| errors::from_status(&status))?.into_inner();
-        ended.outcome.ok_or_else(errors::unknown_terminal)
+        ended.outcome.as_ref().map(exit::status_of).ok_or_else(errors::unknown_terminal)
     }
 
     /// The status goes with the whole output, never before it.
     fn exit_when_complete(&self, snapshot: &OutputSnapshot) -> Option<TerminalExitStatus> {
         match snapshot.completeness {
-            Completeness::Complete => self.outcome.get().map(exit::status_of),
+            Completeness::Complete => self.exit.get().cloned(),
             Completeness::MoreMayCome => None,
         }
     }
@@ -275,49 +357,8 @@ impl AcpTerminal {
     }
 }
 
-impl OutputSnapshot {
-    /// The gateway has given everything that is there.
-    fn end(&mut self, end: &v1::OutputEnd, outcome: &OnceCell<Outcome>) {
-        match end.state() {
-            TerminalState::Finished | TerminalState::Released => {
-                self.tail.finish();
-                // Most agents show their model the output and the code, and nothing else.
-                self.tail.add_notices(end.outcome.iter().flat_map(client::denial_lines));
-                self.completeness = Completeness::Complete;
-                if let Some(ended) = &end.outcome {
-                    // A waiter may have been faster, with the same.
-                    let _ = outcome.set(ended.clone());
-                }
-            }
-            TerminalState::Unspecified | TerminalState::Created | TerminalState::Running => {}
-        }
-    }
-
-    fn encoded(&mut self) -> Arc<str> {
-        let produced = self.tail.produced();
-        match &self.encoded {
-            Some((then, encoded)) if *then == produced => encoded.clone(),
-            Some(_) | None => {
-                let encoded: Arc<str> =
-                    serde_json::to_string(self.tail.text()).expect("a text is always JSON").into();
-                self.encoded = Some((produced, encoded.clone()));
-                encoded
-            }
-        }
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FollowMode {
     Yes,
     No,
-}
-
-/// The end of a text, at most `limit_bytes` of it, cut between characters.
-fn tail_of(text: &str, limit_bytes: usize) -> &str {
-    let mut from = text.len().saturating_sub(limit_bytes);
-    while !text.is_char_boundary(from) {
-        from += 1;
-    }
-    &text[from..]
 }

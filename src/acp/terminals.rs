@@ -23,12 +23,17 @@ use serde_json::value::RawValue;
 use super::{
     approval_prompt::ApprovalPrompt,
     create, errors,
+    kept_shells::KeptShells,
     session::{AcpSession, Workspace},
     sessions::{AcpSessions, Approver, SharedDirectories},
+    shell_line::SessionShell,
     subagents::{StartDirectory, SubagentAnnouncement},
     terminal::AcpTerminal,
 };
-use crate::client::{self, Client, ConnectError, RetryingClient};
+use crate::{
+    client::{self, Client, ConnectError, RetryingClient},
+    proto::v1,
+};
 
 /// Terminals that are kept track of at once. The gateway's own limits are lower, by default.
 pub const TERMINALS_MAX: usize = 4_096;
@@ -47,6 +52,8 @@ pub(super) struct Inner {
     pub client: RetryingClient,
     pub sessions: AcpSessions,
     pub prompt: Option<ApprovalPrompt>,
+    /// Set where sessions keep shells.
+    pub shells: Option<KeptShells>,
     live: Mutex<HashMap<String, Arc<AcpTerminal>>>,
     /// The latest: an agent may speak of a terminal that it has released.
     released: Mutex<VecDeque<Arc<AcpTerminal>>>,
@@ -65,12 +72,32 @@ impl AcpTerminals {
         Self::with_directories(client, profile, SharedDirectories::default(), ask)
     }
 
+    /// The same, with a shell that each session keeps: its commands are lines of it, so that directory, variables and functions
+    /// stay. A command that cannot run in the shell gets a terminal of its own.
+    pub fn with_kept_shells(
+        client: Client,
+        profile: Option<String>,
+        shells: KeptShells,
+        ask: Option<ApprovalPrompt>,
+    ) -> Self {
+        Self::with(client, profile, SharedDirectories::default(), (ask, Some(shells)))
+    }
+
     /// The same, with directories that every session has alongside its own.
     pub fn with_directories(
         client: Client,
         profile: Option<String>,
         shared: SharedDirectories,
         ask: Option<ApprovalPrompt>,
+    ) -> Self {
+        Self::with(client, profile, shared, (ask, None))
+    }
+
+    fn with(
+        client: Client,
+        profile: Option<String>,
+        shared: SharedDirectories,
+        (ask, shells): (Option<ApprovalPrompt>, Option<KeptShells>),
     ) -> Self {
         let retrying = RetryingClient::new(client);
         let sessions = AcpSessions::new(
@@ -83,6 +110,7 @@ impl AcpTerminals {
             client: retrying,
             sessions,
             prompt: ask,
+            shells,
             live: Mutex::default(),
             released: Mutex::default(),
         }))
@@ -120,6 +148,25 @@ impl AcpTerminals {
                 let _ = ending.await;
             }
         }
+    }
+
+    /// The kept shell of a session, to be shown: what runs in it is in its terminal. None before its first command.
+    pub async fn shell_of(&self, id: &SessionId) -> Option<SessionShell> {
+        let session = self.0.sessions.find(&id.0)?;
+        let shell = session.shell.lock().await.clone();
+        shell
+    }
+
+    /// What a terminal with a pseudo-terminal shows, first as a whole and then each change: of a session's kept shell.
+    pub async fn watch_shell(
+        &self,
+        id: &SessionId,
+    ) -> Result<tonic::Streaming<v1::WatchScreenResponse>, Error> {
+        let shell = self.shell_of(id).await.ok_or_else(errors::unknown_terminal)?;
+        let request =
+            v1::WatchScreenRequest { terminal_id: shell.terminal_id, ..v1::WatchScreenRequest::default() };
+        let watched = self.0.client.client().screens.watch_screen(request).await;
+        watched.map(tonic::Response::into_inner).map_err(|status| errors::from_status(&status))
     }
 
     /// Has the gateway's journal say that the agent has run something itself in a session.
@@ -287,6 +334,9 @@ impl AcpTerminals {
         for releasing in releasing.collect::<Vec<_>>() {
             // What cannot be released ends with the session of the gateway's.
             let _ = releasing.await;
+        }
+        if let Some(shell) = session.shell.lock().await.take() {
+            self.release_shell(&shell).await;
         }
     }
 

@@ -23,7 +23,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::proto::v1::{
     approvals_client::ApprovalsClient, audit_client::AuditClient, policies_client::PoliciesClient,
-    sessions_client::SessionsClient, terminals_client::TerminalsClient,
+    screens_client::ScreensClient, sessions_client::SessionsClient, terminals_client::TerminalsClient,
 };
 
 pub use advice::{advice_when_denied, advice_when_not_started};
@@ -55,6 +55,8 @@ pub struct Client {
     pub approvals: ApprovalsClient<Channel>,
     /// The policies service.
     pub policies: PoliciesClient<Channel>,
+    /// The screens service.
+    pub screens: ScreensClient<Channel>,
 }
 
 /// Why there is no connection.
@@ -115,7 +117,8 @@ pub async fn connect(uri: &str) -> Result<Client, ConnectError> {
         terminals: TerminalsClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES),
         audit: AuditClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES),
         approvals: ApprovalsClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES),
-        policies: PoliciesClient::new(channel).max_decoding_message_size(MESSAGE_BYTES),
+        policies: PoliciesClient::new(channel.clone()).max_decoding_message_size(MESSAGE_BYTES),
+        screens: ScreensClient::new(channel).max_decoding_message_size(MESSAGE_BYTES),
     })
 }
 

@@ -8,6 +8,7 @@ mod agents;
 mod conformance;
 mod fixture;
 mod fuzz;
+mod kept_shell;
 mod official;
 mod registry;
 mod shim;
