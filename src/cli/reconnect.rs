@@ -10,6 +10,8 @@ use tonic_types::StatusExt;
 
 /// How long a restarted gateway may take until it serves again.
 const RECONNECT_FOR: Duration = Duration::from_secs(30);
+/// A call that was under way for longer had reached a gateway.
+const REACHED_AFTER: Duration = Duration::from_secs(1);
 /// Between two attempts.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -68,6 +70,27 @@ where
     }
 }
 
+/// Makes a call that may take as long as a person does, and may be made twice, until a gateway answers it. The gateway may go away
+/// more than once.
+pub(super) async fn over_restarts<T, F>(restarts: Restarts, mut call: impl FnMut() -> F) -> Result<T, Status>
+where
+    F: Future<Output = Result<T, Status>>,
+{
+    let mut outage = Outage::new(restarts);
+    loop {
+        let begun = Instant::now();
+        match call().await {
+            Ok(answer) => return Ok(answer),
+            Err(status) => {
+                if begun.elapsed() >= REACHED_AFTER {
+                    outage.over();
+                }
+                outage.wait(status).await?;
+            }
+        }
+    }
+}
+
 /// Whether the connection was lost, and not the call refused.
 pub(super) fn is_disconnect(status: &Status) -> bool {
     let has_reason = status.get_details_error_info().is_some_and(|info| info.reason != "DRAINING");
@@ -90,6 +113,12 @@ mod tests {
         })
         .await;
         assert_eq!(answered.expect("it came back"), 3);
+        let mut calls = 0;
+        let answered = over_restarts(Restarts::Followed, || {
+            calls += 1;
+            ready(if calls < 3 { Err(Status::unavailable("nobody listens")) } else { Ok(calls) })
+        });
+        assert_eq!(answered.await.expect("it came back"), 3);
         let refused = until_answered(|| ready(Err::<(), _>(Status::not_found("x")))).await;
         assert_eq!(refused.expect_err("it is refused").code(), Code::NotFound);
         let own = Outage::new(Restarts::Never).wait(Status::unavailable("x")).await;

@@ -6,6 +6,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use tokio::{signal::unix::SignalKind, time::Instant};
+use ulid::Ulid;
 
 use super::{
     approval_prompt::{self, ApprovalMode, OnAskChoice},
@@ -15,7 +16,7 @@ use super::{
     denial_remedy,
     error::CliError,
     missing_program, receipt,
-    reconnect::{Restarts, until_answered},
+    reconnect::{Restarts, over_restarts, until_answered},
     report::{RunEnd, RunReport},
     run_attached,
     run_control::{interrupt, stop, unless_interrupted},
@@ -238,17 +239,24 @@ pub(super) async fn drive_with(
     }
     let request = match restarts {
         Restarts::Followed => v1::RunRequest {
-            create: Some(v1::CreateTerminalRequest { output_byte_limit: Some(RETAINED_BYTES), ..create }),
+            create: Some(v1::CreateTerminalRequest {
+                output_byte_limit: Some(RETAINED_BYTES),
+                // So that it can be sent again.
+                request_id: Ulid::generate().to_string(),
+                ..create
+            }),
             resumable: true,
         },
         Restarts::Never => v1::RunRequest { create: Some(create), resumable: false },
     };
-    let mut starter = terminals.clone();
-    let starting = async {
-        let mut events = starter.run(request).await?.into_inner();
-        let first = events.message().await?;
-        Ok::<_, tonic::Status>((first, events))
-    };
+    let starting = over_restarts(restarts, || {
+        let (mut starter, request) = (terminals.clone(), request.clone());
+        async move {
+            let mut events = starter.run(request).await?.into_inner();
+            let first = events.message().await?;
+            Ok((first, events))
+        }
+    });
     let (first, events) = match unless_interrupted(signals, starting).await {
         Ok(started) => started?,
         // To drop the call is enough: a caller of Run that goes away stops the command.

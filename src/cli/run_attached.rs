@@ -4,13 +4,15 @@
 
 use std::time::Duration;
 
+use ulid::Ulid;
+
 use super::{
     attached::{self, AttachEnd, AttachOptions, StartAt, WindowMode},
     connection::Terminals,
     detach_keys::DetachKeys,
     error::{self, CliError},
     exit_status, receipt,
-    reconnect::Restarts,
+    reconnect::{Restarts, over_restarts},
     report::RunEnd,
     run_control::{interrupt, stop, unless_interrupted},
     run_ending::Ending,
@@ -39,7 +41,13 @@ pub(super) async fn drive(
     (mut input, restarts): (Input, Restarts),
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
-    let created = match unless_interrupted(signals, terminals.create_terminal(create)).await {
+    // With an id, so that it can be sent again.
+    let create = v1::CreateTerminalRequest { request_id: Ulid::generate().to_string(), ..create };
+    let creating = over_restarts(restarts, || {
+        let (mut terminals, create) = (terminals.clone(), create.clone());
+        async move { terminals.create_terminal(create).await }
+    });
+    let created = match unless_interrupted(signals, creating).await {
         Ok(created) => created?.into_inner().terminal.unwrap_or_default(),
         // What was created nevertheless ends with its session.
         Err(signal) => return Ok(RunEnd::interrupted_by(signal)),

@@ -314,10 +314,15 @@ impl Service for TerminalsService {
         new.request.overflow = OverflowMode::Block;
         new.reader = if resumable { ReaderKind::ResumableRun } else { ReaderKind::Run };
         new.time_limit = time_limit;
-        // A run is one call of one caller: repeated, it is another run.
-        new.request_id = None;
+        if !resumable {
+            // Such a run is one call of one caller: repeated, it is another run.
+            new.request_id = None;
+        }
         let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;
-        let run = self.terminals.run(terminal);
+        let run = match resumable {
+            true => self.terminals.take_run(terminal).map_err(|error| errors::terminal_request(&error))?,
+            false => self.terminals.run(terminal),
+        };
         let waiter = self.terminals.waiters().register();
         Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, streams::run(run)))))
     }

@@ -124,6 +124,14 @@ impl Terminals {
         Run::new(self.context.registry().clone(), self.context.recorder().clone(), terminal)
     }
 
+    /// Begins to stream a resumable run, whose request may have been sent before.
+    ///
+    /// # Errors
+    /// [`OperationError::RunNotAwaited`].
+    pub fn take_run(&self, terminal: Arc<Terminal>) -> Result<Run, OperationError> {
+        Run::take(self.context.registry().clone(), self.context.recorder().clone(), terminal)
+    }
+
     /// Goes on with a resumable run of an earlier gateway, from these offsets of stdout and stderr on.
     ///
     /// # Errors

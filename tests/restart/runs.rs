@@ -8,13 +8,14 @@ use std::{
 };
 
 use nix::sys::signal::Signal;
-use tonic::Streaming;
+use tonic::{Streaming, transport::Channel};
 
 use crate::support::{
     Caller, Gateway, Options, Process, Refusal, Session,
     api::{
-        ReleaseTerminalRequest, ResumeRunRequest, ResumeRunResponse, RunRequest, RunResponse, Terminal,
-        TerminalState, resume_run_response, run_response,
+        Approval, ApprovalDecision, ListApprovalsRequest, ReleaseTerminalRequest, ResolveApprovalRequest,
+        ResumeRunRequest, ResumeRunResponse, RunRequest, RunResponse, Terminal, TerminalState,
+        approvals_client::ApprovalsClient, resume_run_response, run_response,
     },
     code, eventually, within,
 };
@@ -264,6 +265,100 @@ async fn the_end_of_a_run_can_be_asked_for_again_until_its_caller_releases_it() 
     within("the release", terminals.release_terminal(request)).await.expect("its caller releases it");
     let gone = resume(&session.caller, &terminal).await.expect_err("it is released");
     assert_eq!(gone.reason, "TERMINAL_NOT_FOUND");
+    session.close().await;
+    gateway.stop();
+}
+
+fn with_question(policy: &mut toml::Table) {
+    let rule: toml::Table =
+        "id = 'careful'\ndecision = 'ask'\nargv = ['sh', '-c', '**']\nreason = 'ask first'"
+            .parse()
+            .expect("it is a rule");
+    policy["rule"].as_array_mut().expect("there are rules").push(rule.into());
+}
+
+/// The one question that is open, once there is one.
+async fn open_question(gateway: &Gateway) -> (ApprovalsClient<Channel>, Approval) {
+    let mut approvals = ApprovalsClient::new(gateway.caller().await.channel());
+    let asked = within("a question", async {
+        loop {
+            let request = ListApprovalsRequest { pending_only: true, ..Default::default() };
+            let listed = approvals.list_approvals(request).await.expect("they can be listed");
+            if let Some(approval) = listed.into_inner().approvals.pop() {
+                return approval;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    (approvals, asked)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreground_run_that_waits_for_an_answer_is_asked_about_again_after_a_restart() {
+    let gateway = Gateway::start_with(Options { policy: Some(with_question), ..short_drain() });
+    let workspace = tempfile::tempdir().expect("a directory can be made");
+    let script = "echo once >>ran; echo done; exit 6";
+    let command = ["--on-ask", "wait", "--", "sh", "-c", script];
+    let mut child = run(&gateway, workspace.path(), &command, Stdio::null());
+    for end in [End::Killed, End::Asked] {
+        open_question(&gateway).await;
+        restart(&gateway, end);
+        assert!(child.try_wait().expect("it is ours").is_none(), "it waits");
+    }
+    let (mut approvals, asked) = open_question(&gateway).await;
+    assert!(!workspace.path().join("ran").exists(), "nothing has run");
+    let request = ResolveApprovalRequest {
+        approval_id: asked.id,
+        decision: ApprovalDecision::Approve.into(),
+        ..Default::default()
+    };
+    within("an answer", approvals.resolve_approval(request)).await.expect("it is open");
+    let mut output = String::new();
+    child.stdout.take().expect("it is piped").read_to_string(&mut output).expect("a pipe can be read");
+    assert_eq!(child.wait().expect("it is ours").code(), Some(6));
+    assert_eq!(output, "done\n");
+    assert_eq!(fs::read_to_string(workspace.path().join("ran")).expect("it ran"), "once\n");
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_is_sent_again_is_one_run_with_one_caller() {
+    let gateway = Gateway::start();
+    let mut session = Session::open(&gateway).await;
+    let marker = session.marker();
+    let mut create = session.idle(&marker).into_request();
+    create.request_id = "the-run".into();
+    let send = async |session: &Session| {
+        let request = RunRequest { create: Some(create.clone()), resumable: true };
+        let mut terminals = session.caller.terminals.clone();
+        let mut events = within("a run", terminals.run(request)).await.map_err(Refusal::from)?.into_inner();
+        let first = within("its start", events.message()).await.map_err(Refusal::from)?;
+        match first.and_then(|event| event.event) {
+            Some(run_response::Event::Started(terminal)) => Ok::<_, Refusal>((terminal, events)),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (first, events) = send(&session).await.expect("it runs");
+    let refused = send(&session).await.expect_err("it has its caller");
+    assert_eq!(refused.reason, "RUN_NOT_AWAITED");
+    gateway.crash();
+    drop(events);
+    gateway.start_again();
+    session.go_on(&gateway.caller().await);
+    let (second, events) = send(&session).await.expect("it is awaited");
+    assert_eq!(second.id, first.id, "it is the same run");
+    let refused = send(&session).await.expect_err("it has its caller");
+    assert_eq!(refused.reason, "RUN_NOT_AWAITED");
+    // What a create has made under an id is no run.
+    let mut other = session.idle(&marker).into_request();
+    other.request_id = "no-run".into();
+    let mut terminals = session.caller.terminals.clone();
+    within("a terminal", terminals.create_terminal(other.clone())).await.expect("it is created");
+    let request = RunRequest { create: Some(other), resumable: true };
+    let refused = within("a refusal", terminals.run(request)).await.map_err(Refusal::from);
+    assert_eq!(refused.err().expect("it is no run").reason, "RUN_NOT_AWAITED");
+    drop(events);
     session.close().await;
     gateway.stop();
 }

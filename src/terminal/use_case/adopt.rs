@@ -337,8 +337,10 @@ impl TerminalContext {
     }
 
     /// Waits for the caller of a resumable run, who may be waiting for this gateway.
-    fn await_caller(self: &Arc<Self>, terminal: &Arc<Terminal>) {
-        terminal.run_caller.expect_back();
+    pub(super) fn await_caller(self: &Arc<Self>, terminal: &Arc<Terminal>) {
+        if terminal.run_caller.expect() == Claim::Taken {
+            return;
+        }
         let (context, terminal) = (self.clone(), terminal.clone());
         tokio::spawn(async move {
             tokio::select! {

@@ -22,7 +22,7 @@ use crate::{
     reason::Reason,
     session::SessionId,
     terminal::{
-        errors::CreateError, refusal::LimitName, run_to_completion::run_to_completion,
+        errors::CreateError, refusal::LimitName, run_to_completion::run_to_completion, spec::ReaderKind,
         state::terminal::Terminal,
     },
 };
@@ -35,8 +35,16 @@ impl TerminalContext {
         let (caller, _guard) = CallerGuard::begin(new.time_limit);
         match new.request_id.clone() {
             Some(request_id) => {
-                let key = (new.session.id, request_id);
-                run_to_completion(async move { this.create_once(key, new, caller).await }, |_| async {}).await
+                let (key, reader) = ((new.session.id, request_id), new.reader);
+                let context = self.clone();
+                let work = async move { this.create_once(key, new, caller).await };
+                run_to_completion(work, move |created| async move {
+                    // A run has somebody who takes it, or ends.
+                    if let (Ok(terminal), ReaderKind::ResumableRun) = (created, reader) {
+                        context.await_caller(&terminal);
+                    }
+                })
+                .await
             }
             None => {
                 let undo = self.clone();

@@ -96,6 +96,20 @@ impl Run {
         Self { registry, recorder, terminal, cursors, phase: Phase::Starting }
     }
 
+    /// Of a resumable run, by a request that may have been sent before.
+    pub(in crate::terminal) fn take(
+        registry: Arc<Registry>,
+        recorder: Recorder,
+        terminal: Arc<Terminal>,
+    ) -> Result<Self, OperationError> {
+        let is_run = terminal.spec.backpressure == Backpressure::ForResumableRun;
+        // What a request of another kind with this id has created is none.
+        if !is_run || terminal.run_caller.arrive() == Claim::Taken {
+            return Err(OperationError::RunNotAwaited);
+        }
+        Ok(Self::new(registry, recorder, terminal))
+    }
+
     /// Of a run that was begun at an earlier gateway, from these offsets of stdout and stderr on.
     pub(in crate::terminal) fn resume(
         registry: Arc<Registry>,
