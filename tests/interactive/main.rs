@@ -8,6 +8,7 @@ mod comes_back;
 mod command_line;
 mod kept_shell;
 mod keyboard;
+mod programs;
 mod pty;
 mod shell_line;
 mod window;
