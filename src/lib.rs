@@ -8,6 +8,7 @@ pub mod client;
 pub mod conformance;
 pub mod counters;
 pub mod display;
+pub mod exec_server;
 pub mod failpoint;
 pub mod gate;
 pub mod gateway;

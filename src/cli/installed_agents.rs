@@ -18,6 +18,8 @@ enum Way {
     Acp,
     /// It takes tools, and keeps a shell tool of its own.
     Mcp,
+    /// It speaks the exec-server protocol to its environments.
+    ExecServer,
 }
 
 /// The programs by which agents are started. `docs/agents.md` says what is covered.
@@ -25,7 +27,7 @@ const AGENTS: [(&str, Way); 9] = [
     ("claude-code-acp", Way::Acp),
     ("vibe-acp", Way::Acp),
     ("claude", Way::Mcp),
-    ("codex", Way::Mcp),
+    ("codex", Way::ExecServer),
     ("gemini", Way::Mcp),
     ("goose", Way::Mcp),
     ("kimi", Way::Mcp),
@@ -57,6 +59,9 @@ fn find_in(path: &OsStr) -> Vec<InstalledAgent> {
             Way::Acp => format!("in the editor, as the agent's command: provost acp -- {name}"),
             Way::Mcp => {
                 "as an MCP server of the agent: provost mcp --root DIR (not its own shell tool)".to_owned()
+            }
+            Way::ExecServer => {
+                "in environments.toml, as its only environment: provost exec-server --root DIR".to_owned()
             }
         };
         Some(InstalledAgent { program, configure })

@@ -35,6 +35,7 @@ mod detach_keys;
 mod doctor;
 mod error;
 mod exec;
+mod exec_server;
 mod exit_status;
 mod forward;
 mod init;
@@ -183,6 +184,7 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
         CliCommand::Forward(arguments) => forward::forward(arguments).await,
         CliCommand::Acp(arguments) => acp::run(arguments).await,
         CliCommand::Mcp(arguments) => mcp::run(arguments).await,
+        CliCommand::ExecServer(arguments) => exec_server::run(arguments).await,
         CliCommand::ShellWrapper(arguments) => shell_wrapper::run(arguments).await,
         CliCommand::Ps(arguments) => terminals::list(arguments).await,
         CliCommand::Top(arguments) => top::top(arguments).await,

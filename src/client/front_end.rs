@@ -19,6 +19,8 @@ pub enum FrontEnd {
     Mcp,
     /// `provost shell-wrapper`.
     Shell,
+    /// `provost exec-server`.
+    ExecServer,
 }
 
 impl FrontEnd {
@@ -36,6 +38,7 @@ impl FrontEnd {
             Self::Acp => "acp",
             Self::Mcp => "mcp",
             Self::Shell => "shell",
+            Self::ExecServer => "exec-server",
         }
     }
 }

@@ -1,0 +1,319 @@
+//! The file operations of the protocol: each is one command in the client's sandbox, or a few, and sees what any command there sees.
+//!
+//! Nothing of the host's file system is opened here. What is no regular file is neither read nor written as one.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    FILE_MAX_BYTES,
+    file_program::{self, FileProgram, Printed},
+    file_status::{self, FileStatus, MissingFiles},
+    file_walk::{self, WalkOptions},
+    message::{self, ErrorCode, RpcError},
+    session::ExecSession,
+    uri,
+    wish::Wish,
+};
+
+/// What a program that changes files prints, at most.
+const CHANGE_MAX_BYTES: usize = 4_096;
+
+/// The files of one client.
+#[derive(Debug)]
+pub(super) struct Files {
+    session: Arc<ExecSession>,
+}
+
+/// What is done to a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Read,
+    Change,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PathParams {
+    path: String,
+    #[serde(default)]
+    sandbox: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WriteParams {
+    path: String,
+    data_base64: String,
+    #[serde(default)]
+    sandbox: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ChangeParams {
+    path: String,
+    #[serde(default)]
+    recursive: Option<bool>,
+    #[serde(default)]
+    force: Option<bool>,
+    #[serde(default)]
+    sandbox: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CopyParams {
+    source_path: String,
+    destination_path: String,
+    #[serde(default)]
+    recursive: bool,
+    #[serde(default)]
+    sandbox: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WalkParams {
+    path: String,
+    options: WalkOptions,
+    #[serde(default)]
+    sandbox: Option<Value>,
+}
+
+impl Files {
+    pub(super) fn new(session: Arc<ExecSession>) -> Self {
+        Self { session }
+    }
+
+    pub(super) async fn read_file(&self, params: Value) -> Result<Value, RpcError> {
+        let params: PathParams = message::params(params)?;
+        let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::Read).await?;
+        let status = self.regular(&path).await?;
+        if status.size > FILE_MAX_BYTES as u64 {
+            return Err(too_large(status.size));
+        }
+        let args = ["--", path.as_str()];
+        let printed = self.run("fs/readFile", "cat", &args, &[], FILE_MAX_BYTES).await?;
+        if printed.is_cut {
+            return Err(too_large(FILE_MAX_BYTES as u64 + 1));
+        }
+        self.checked(&path, &printed).await?;
+        Ok(json!({ "dataBase64": message::encode_bytes(&printed.stdout) }))
+    }
+
+    /// Writes a file as a whole. One that is there keeps its mode and its links.
+    pub(super) async fn write_file(&self, params: Value) -> Result<Value, RpcError> {
+        let params: WriteParams = message::params(params)?;
+        let bytes = message::decode_bytes(&params.data_base64, "dataBase64")?;
+        if bytes.len() > FILE_MAX_BYTES {
+            return Err(too_large(bytes.len() as u64));
+        }
+        let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::Change).await?;
+        // Opened without waiting: a FIFO that nobody reads is an error at once.
+        let target = format!("of={path}");
+        let args = [target.as_str(), "bs=64K", "iflag=fullblock", "oflag=nonblock", "status=none"];
+        let printed = self.run("fs/writeFile", "dd", &args, &bytes, CHANGE_MAX_BYTES).await?;
+        self.checked(&path, &printed).await?;
+        Ok(json!({}))
+    }
+
+    pub(super) async fn create_directory(&self, params: Value) -> Result<Value, RpcError> {
+        let params: ChangeParams = message::params(params)?;
+        let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::Change).await?;
+        let options: &[&str] = if params.recursive.unwrap_or(true) { &["-p"] } else { &[] };
+        self.change("fs/createDirectory", "mkdir", options, &[&path]).await
+    }
+
+    pub(super) async fn remove(&self, params: Value) -> Result<Value, RpcError> {
+        let params: ChangeParams = message::params(params)?;
+        let path = self.admitted_link(&params.path, "path", params.sandbox.as_ref()).await?;
+        // -d: an empty directory, too.
+        let depth = if params.recursive.unwrap_or(true) { "-r" } else { "-d" };
+        let options: &[&str] = if params.force.unwrap_or(true) { &[depth, "-f"] } else { &[depth] };
+        self.change("fs/remove", "rm", options, &[&path]).await
+    }
+
+    pub(super) async fn copy(&self, params: Value) -> Result<Value, RpcError> {
+        let params: CopyParams = message::params(params)?;
+        let sandbox = params.sandbox.as_ref();
+        let source = self.admitted(&params.source_path, "sourcePath", sandbox, Purpose::Read).await?;
+        let to = self.admitted(&params.destination_path, "destinationPath", sandbox, Purpose::Change).await?;
+        let status = file_status::link_status(&self.session, &source).await?;
+        let options: &[&str] = match (status.is_directory(), params.recursive) {
+            (true, true) => &["-R", "-P", "-T"],
+            (true, false) => {
+                return Err(invalid("recursive: a directory is copied only with recursive: true"));
+            }
+            (false, _) if status.is_file() || status.is_symlink() => &["-P", "-T"],
+            (false, _) => return Err(invalid("sourcePath: it is no file, directory or link")),
+        };
+        self.change("fs/copy", "cp", options, &[&source, &to]).await
+    }
+
+    pub(super) async fn get_metadata(&self, params: Value) -> Result<Value, RpcError> {
+        let params: PathParams = message::params(params)?;
+        let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::Read).await?;
+        let link = file_status::link_status(&self.session, &path).await?;
+        let target = match link.is_symlink() {
+            true => file_status::status(&self.session, &path).await?,
+            false => link,
+        };
+        Ok(json!({
+            "isDirectory": target.is_directory(),
+            "isFile": target.is_file(),
+            "isSymlink": link.is_symlink(),
+            "size": target.size,
+            "createdAtMs": target.created_at_ms,
+            "modifiedAtMs": target.modified_at_ms,
+        }))
+    }
+
+    pub(super) async fn canonicalize(&self, params: Value) -> Result<Value, RpcError> {
+        let params: PathParams = message::params(params)?;
+        let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::Read).await?;
+        let real = file_status::real_path(&self.session, &path, MissingFiles::Refused).await?;
+        Ok(json!({ "path": uri::of_path(&real) }))
+    }
+
+    pub(super) async fn read_directory(&self, params: Value) -> Result<Value, RpcError> {
+        let params: PathParams = message::params(params)?;
+        let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::Read).await?;
+        self.directory(&path).await?;
+        file_walk::read_directory(&self.session, &path).await
+    }
+
+    pub(super) async fn walk(&self, params: Value) -> Result<Value, RpcError> {
+        let params: WalkParams = message::params(params)?;
+        let wish = Wish::of(params.sandbox.as_ref(), &self.session.roots)?;
+        if wish.restricts_reading() {
+            return Err(invalid(
+                "sandbox: a walk cannot leave out what the client's own sandbox hides from it",
+            ));
+        }
+        let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::Read).await?;
+        self.directory(&path).await?;
+        file_walk::walk(&self.session, &path, &params.options).await
+    }
+
+    /// The path of a URI, if the client's own wish lets it do this there. With such a wish the path is resolved first, so that no
+    /// link leads elsewhere; commands that change it meanwhile are held by the sandbox, not by the wish.
+    pub(super) async fn admitted(
+        &self,
+        uri: &str,
+        field: &str,
+        sandbox: Option<&Value>,
+        purpose: Purpose,
+    ) -> Result<String, RpcError> {
+        let path = uri::path_of(uri, field)?;
+        let wish = Wish::of(sandbox, &self.session.roots)?;
+        if wish.restricts_files() {
+            let real = file_status::real_path(&self.session, &path, MissingFiles::Allowed).await?;
+            match purpose {
+                Purpose::Read => wish.admits_reading(&real)?,
+                Purpose::Change => wish.admits_writing(&real)?,
+            }
+        }
+        Ok(path)
+    }
+
+    /// As [`Files::admitted`], of what is removed itself, and not what it links to.
+    async fn admitted_link(
+        &self,
+        uri: &str,
+        field: &str,
+        sandbox: Option<&Value>,
+    ) -> Result<String, RpcError> {
+        let path = uri::path_of(uri, field)?;
+        let wish = Wish::of(sandbox, &self.session.roots)?;
+        if wish.restricts_files() {
+            let (directory, name) = split(&path).ok_or_else(|| invalid("path: its last part is no name"))?;
+            let real = file_status::real_path(&self.session, directory, MissingFiles::Allowed).await?;
+            wish.admits_writing(&format!("{}/{name}", real.trim_end_matches('/')))?;
+        }
+        Ok(path)
+    }
+
+    /// What a path is, which must be a regular file.
+    pub(super) async fn regular(&self, path: &str) -> Result<FileStatus, RpcError> {
+        let status = file_status::status(&self.session, path).await?;
+        match status.is_file() {
+            true => Ok(status),
+            false => Err(invalid("path: it is no regular file")),
+        }
+    }
+
+    async fn directory(&self, path: &str) -> Result<(), RpcError> {
+        let status = file_status::status(&self.session, path).await?;
+        match status.is_directory() {
+            true => Ok(()),
+            false => Err(invalid("path: it is no directory")),
+        }
+    }
+
+    async fn change(
+        &self,
+        method: &str,
+        name: &str,
+        options: &[&str],
+        paths: &[&str],
+    ) -> Result<Value, RpcError> {
+        let args = [options, &["--"], paths].concat();
+        let printed = self.run(method, name, &args, &[], CHANGE_MAX_BYTES).await?;
+        self.checked(paths.first().copied().unwrap_or_default(), &printed).await?;
+        Ok(json!({}))
+    }
+
+    /// An error, if a program that worked at a path has failed.
+    pub(super) async fn checked(&self, path: &str, printed: &Printed) -> Result<(), RpcError> {
+        match printed.is_ok() {
+            true => Ok(()),
+            false => Err(file_status::failure(&self.session, path, printed).await),
+        }
+    }
+
+    pub(super) async fn run(
+        &self,
+        method: &str,
+        name: &str,
+        args: &[&str],
+        input: &[u8],
+        max_bytes: usize,
+    ) -> Result<Printed, RpcError> {
+        file_program::run(&self.session, FileProgram { method, name, args, input, max_bytes }).await
+    }
+}
+
+/// The directory of a path and the name in it.
+fn split(path: &str) -> Option<(&str, &str)> {
+    let (directory, name) = path.trim_end_matches('/').rsplit_once('/')?;
+    let directory = if directory.is_empty() { "/" } else { directory };
+    (!matches!(name, "" | "." | "..")).then_some((directory, name))
+}
+
+fn invalid(problem: &str) -> RpcError {
+    RpcError::new(ErrorCode::InvalidRequest, "BAD_ARGUMENT", problem)
+}
+
+fn too_large(bytes: u64) -> RpcError {
+    let problem = format!(
+        "the file has {bytes} bytes or more; at most {FILE_MAX_BYTES} are read or written as a whole"
+    );
+    RpcError::new(ErrorCode::InvalidRequest, "FILE_TOO_LARGE", &problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_a_directory_and_a_name() {
+        assert_eq!(split("/a/b/"), Some(("/a", "b")));
+        assert_eq!(split("/a"), Some(("/", "a")));
+        for path in ["/", "/a/..", "/."] {
+            assert_eq!(split(path), None, "{path}");
+        }
+    }
+}

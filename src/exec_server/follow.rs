@@ -1,0 +1,188 @@
+//! Follows a process from its start to its end: its output and its end become notifications, what the client writes becomes input.
+//!
+//! The command waits while the client does not read.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use super::{
+    lines::{Disconnected, LineSender},
+    message,
+    process::{Process, ProcessEnd, StreamName},
+    refusal,
+    run::Run,
+    session::ExecSession,
+};
+use crate::{
+    client::denial_lines,
+    proto::v1::{self, outcome::End, run_response::Event},
+};
+
+/// The exit code of a command that a time limit has ended, as of timeout(1).
+const TIME_LIMIT: i32 = 124;
+/// The exit code when that of the command is unknown.
+const UNKNOWN: i32 = -1;
+/// SIGRTMIN as the kernel and both C libraries' users count: signal(7).
+const SIGRTMIN: i32 = 34;
+
+/// A process that was started and is not followed yet. Dropped, its command is stopped.
+#[derive(Debug)]
+pub(super) struct StartedProcess {
+    pub(super) session: Arc<ExecSession>,
+    pub(super) process: Arc<Process>,
+    pub(super) run: Run,
+    pub(super) inputs: mpsc::Receiver<Bytes>,
+    pub(super) is_pty: bool,
+}
+
+impl StartedProcess {
+    /// Returns when the process has ended, or the client has gone away.
+    pub(super) async fn follow(self, to: LineSender) {
+        let Self { session, process, mut run, inputs, is_pty } = self;
+        let terminal = run.terminal.clone();
+        let feeding = tokio::spawn(feed(session.clone(), terminal.clone(), inputs));
+        let followed = events(&process, &mut run, &to, is_pty).await;
+        feeding.abort();
+        if followed.is_ok() {
+            release(&session, terminal).await;
+        }
+    }
+}
+
+async fn events(process: &Process, run: &mut Run, to: &LineSender, is_pty: bool) -> Result<(), Disconnected> {
+    let output = |stream: StreamName, bytes: Bytes| {
+        let params = process.push(stream, bytes);
+        to.send(message::notification("process/output", &params))
+    };
+    let error_stream = if is_pty { StreamName::Pty } else { StreamName::Stderr };
+    let end = loop {
+        match run.next().await {
+            Ok(Event::Started(_)) => {}
+            Ok(Event::Chunk(chunk)) => {
+                let stream = match chunk.stream() {
+                    _ if is_pty => StreamName::Pty,
+                    v1::OutputStream::Stderr => StreamName::Stderr,
+                    v1::OutputStream::Stdout | v1::OutputStream::Unspecified => StreamName::Stdout,
+                };
+                output(stream, chunk.data).await?;
+            }
+            Ok(Event::Finished(terminal)) => {
+                let outcome = terminal.outcome.unwrap_or_default();
+                let notes = notes(&outcome);
+                if !notes.is_empty() {
+                    output(error_stream, notes.into()).await?;
+                }
+                break end_of(&outcome);
+            }
+            Err(status) => break lost(&status),
+        }
+    };
+    let (exited, closed): (Value, Value) = process.end(end);
+    to.send(message::notification("process/exited", &exited)).await?;
+    to.send(message::notification("process/closed", &closed)).await
+}
+
+/// What the model is told next to the command's own output: each exec and connection that was refused, and the limit that has ended it.
+fn notes(outcome: &v1::Outcome) -> String {
+    let limit = match outcome.cause() {
+        v1::ExitCause::TimeLimit => Some("stopped: its time limit has expired"),
+        v1::ExitCause::IdleLimit => Some("stopped: it wrote nothing for its idle limit"),
+        v1::ExitCause::MemoryLimit => Some("killed: it reached its memory limit"),
+        v1::ExitCause::SandboxLost => Some("its sandbox was lost with all that ran in it"),
+        v1::ExitCause::Unspecified
+        | v1::ExitCause::Exited
+        | v1::ExitCause::Signalled
+        | v1::ExitCause::Killed
+        | v1::ExitCause::Shutdown => None,
+    };
+    let lines = denial_lines(outcome).chain(limit.map(str::to_owned));
+    lines.map(|line| format!("provost: {line}\n")).collect()
+}
+
+fn end_of(outcome: &v1::Outcome) -> ProcessEnd {
+    let own = |exit_code| ProcessEnd { exit_code, failure: None };
+    match (outcome.cause(), &outcome.end) {
+        (v1::ExitCause::TimeLimit | v1::ExitCause::IdleLimit, _) => own(TIME_LIMIT),
+        (v1::ExitCause::SandboxLost, _) | (_, None) => ProcessEnd {
+            exit_code: UNKNOWN,
+            failure: Some("the exit code is unknown: the sandbox was lost, or ended as a whole".to_owned()),
+        },
+        (_, Some(End::ExitCode(code))) => own(i32::try_from(*code).unwrap_or(UNKNOWN)),
+        (_, Some(End::Signal(name))) => own(signal_number(name).map_or(UNKNOWN, |number| 128 + number)),
+    }
+}
+
+fn lost(status: &Status) -> ProcessEnd {
+    ProcessEnd { exit_code: UNKNOWN, failure: Some(refusal::of_process(status).message) }
+}
+
+/// The number of "SIGKILL" or "SIGRTMIN+3".
+fn signal_number(name: &str) -> Option<i32> {
+    match name.strip_prefix("SIGRTMIN") {
+        Some("") => Some(SIGRTMIN),
+        Some(more) => SIGRTMIN.checked_add(more.strip_prefix('+')?.parse().ok()?),
+        None => name.parse::<nix::sys::signal::Signal>().ok().map(|signal| signal as i32),
+    }
+}
+
+/// Writes what comes, in order and each byte once, until the command takes no more.
+async fn feed(session: Arc<ExecSession>, terminal: v1::Terminal, mut inputs: mpsc::Receiver<Bytes>) {
+    let mut offset = 0;
+    while let Some(bytes) = inputs.recv().await {
+        let length = bytes.len() as u64;
+        let request = v1::WriteInputRequest {
+            terminal_id: terminal.id.clone(),
+            session_id: terminal.session_id.clone(),
+            data: bytes,
+            eof: false,
+            offset: Some(offset),
+        };
+        let written = session.client.call(|client| {
+            let request = request.clone();
+            async move { client.terminals.clone().write_input(request).await }
+        });
+        match written.await {
+            Ok(answer) if answer.get_ref().written_bytes == length => offset += length,
+            Ok(_) => return,
+            Err(status) => {
+                tracing::info!(error = %status, "the command takes no more input");
+                return;
+            }
+        }
+    }
+}
+
+async fn release(session: &ExecSession, terminal: v1::Terminal) {
+    let request =
+        v1::ReleaseTerminalRequest { terminal_id: terminal.id, session_id: terminal.session_id, grace: None };
+    let released = session.client.call(|client| {
+        let request = request.clone();
+        async move { client.terminals.clone().release_terminal(request).await }
+    });
+    if let Err(status) = released.await {
+        // It ends with the session.
+        tracing::info!(error = %status, "a process that has ended was not removed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_an_exit_code_or_says_why_there_is_none() {
+        let outcome =
+            |cause: v1::ExitCause, end| v1::Outcome { cause: cause.into(), end, ..Default::default() };
+        let code = |cause, end| end_of(&outcome(cause, end)).exit_code;
+        assert_eq!(code(v1::ExitCause::Exited, Some(End::ExitCode(7))), 7);
+        assert_eq!(code(v1::ExitCause::Killed, Some(End::Signal("SIGKILL".to_owned()))), 137);
+        assert_eq!(code(v1::ExitCause::Signalled, Some(End::Signal("SIGRTMIN+1".to_owned()))), 163);
+        assert_eq!(code(v1::ExitCause::TimeLimit, Some(End::Signal("SIGTERM".to_owned()))), 124);
+        assert!(end_of(&outcome(v1::ExitCause::SandboxLost, None)).failure.is_some());
+        assert!(notes(&outcome(v1::ExitCause::MemoryLimit, None)).starts_with("provost: killed"));
+    }
+}

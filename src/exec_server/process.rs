@@ -1,0 +1,259 @@
+//! One process of a client: what it has written, its end, and the waits for both.
+//!
+//! Each piece of output, the exit and the close have a number, without gaps. Output is kept for `process/read` up to a bound; the
+//! notifications carry all of it.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::message;
+
+/// Output that is kept of a process for `process/read`, in bytes. Older pieces are dropped.
+pub const RETAINED_BYTES: usize = 1 << 20;
+/// Pieces of output that are kept.
+const RETAINED_PIECES: usize = 4_096;
+/// The longest wait of a `process/read`.
+pub const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Which output a piece is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StreamName {
+    Stdout,
+    Stderr,
+    Pty,
+}
+
+impl StreamName {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+            Self::Pty => "pty",
+        }
+    }
+}
+
+/// What a process reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum InputKind {
+    /// Nothing.
+    #[default]
+    None,
+    /// A pipe.
+    Pipe,
+    /// Its pseudo-terminal.
+    Pty,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ProcessEnd {
+    pub(super) exit_code: i32,
+    /// Why the exit code is not the command's own.
+    pub(super) failure: Option<String>,
+}
+
+/// A process of the client.
+#[derive(Debug)]
+pub(super) struct Process {
+    /// The client's name for it.
+    pub(super) id: String,
+    state: Mutex<State>,
+    /// The number of the last event.
+    changed: watch::Sender<u64>,
+    /// Bytes for its standard input or its pseudo-terminal.
+    pub(super) input: mpsc::Sender<Bytes>,
+    /// Ends a start that waits.
+    pub(super) cancelled: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    terminal_id: Option<String>,
+    input_kind: InputKind,
+    pieces: VecDeque<Piece>,
+    retained_bytes: usize,
+    /// The number of the last event.
+    last_seq: u64,
+    end: Option<ProcessEnd>,
+    is_closed: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Piece {
+    seq: u64,
+    stream: StreamName,
+    bytes: Bytes,
+}
+
+/// What a client reads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReadLimits {
+    pub(super) after_seq: u64,
+    pub(super) max_bytes: usize,
+    pub(super) wait: Duration,
+}
+
+impl Process {
+    /// A process that is about to be started, and where its input comes out.
+    pub(super) fn new(id: String, input_max: usize) -> (Self, mpsc::Receiver<Bytes>) {
+        let (input, inputs) = mpsc::channel(input_max);
+        let process = Self {
+            id,
+            state: Mutex::default(),
+            changed: watch::Sender::new(0),
+            input,
+            cancelled: CancellationToken::new(),
+        };
+        (process, inputs)
+    }
+
+    /// It runs, as this terminal.
+    pub(super) fn started(&self, terminal_id: String, input_kind: InputKind) {
+        let mut state = self.lock();
+        state.terminal_id = Some(terminal_id);
+        state.input_kind = input_kind;
+    }
+
+    /// The gateway's id of its terminal; none while it is being started.
+    pub(super) fn terminal_id(&self) -> Option<String> {
+        self.lock().terminal_id.clone()
+    }
+
+    pub(super) fn input_kind(&self) -> InputKind {
+        self.lock().input_kind
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.lock().end.is_some()
+    }
+
+    /// Keeps a piece of output. Returns its notification's parameters.
+    pub(super) fn push(&self, stream: StreamName, bytes: Bytes) -> Value {
+        let mut state = self.lock();
+        state.last_seq += 1;
+        let seq = state.last_seq;
+        state.retained_bytes += bytes.len();
+        state.pieces.push_back(Piece { seq, stream, bytes: bytes.clone() });
+        while state.retained_bytes > RETAINED_BYTES || state.pieces.len() > RETAINED_PIECES {
+            let Some(oldest) = state.pieces.pop_front() else { break };
+            state.retained_bytes -= oldest.bytes.len();
+        }
+        drop(state);
+        self.changed.send_replace(seq);
+        json!({ "processId": self.id, "seq": seq, "stream": stream.name(), "chunk": message::encode_bytes(&bytes) })
+    }
+
+    /// It has ended, and no more output comes. Returns the parameters of the notifications of its exit and its close.
+    pub(super) fn end(&self, end: ProcessEnd) -> (Value, Value) {
+        let mut state = self.lock();
+        let exited = state.last_seq + 1;
+        state.last_seq = exited + 1;
+        let closed = state.last_seq;
+        let exit_code = end.exit_code;
+        state.end = Some(end);
+        state.is_closed = true;
+        drop(state);
+        self.changed.send_replace(closed);
+        (
+            json!({ "processId": self.id, "seq": exited, "exitCode": exit_code, "sandboxDenied": false }),
+            json!({ "processId": self.id, "seq": closed }),
+        )
+    }
+
+    /// What is kept after a number; waits until there is something, or for so long.
+    pub(super) async fn read(&self, limits: ReadLimits) -> Value {
+        let mut changes = self.changed.subscribe();
+        let deadline = Instant::now() + limits.wait.min(WAIT_MAX);
+        loop {
+            let is_news = {
+                let last_seq = *changes.borrow_and_update();
+                last_seq > limits.after_seq || self.lock().is_closed
+            };
+            if is_news || timeout_at(deadline, changes.changed()).await.is_err() {
+                return self.read_now(limits);
+            }
+        }
+    }
+
+    fn read_now(&self, limits: ReadLimits) -> Value {
+        let state = self.lock();
+        let (mut chunks, mut bytes, mut next_seq) = (Vec::new(), 0, state.last_seq + 1);
+        for piece in state.pieces.iter().filter(|piece| piece.seq > limits.after_seq) {
+            if !chunks.is_empty() && bytes + piece.bytes.len() > limits.max_bytes {
+                next_seq = piece.seq;
+                break;
+            }
+            bytes += piece.bytes.len();
+            let chunk = message::encode_bytes(&piece.bytes);
+            chunks.push(json!({ "seq": piece.seq, "stream": piece.stream.name(), "chunk": chunk }));
+        }
+        json!({
+            "chunks": chunks,
+            "nextSeq": next_seq,
+            "exited": state.end.is_some(),
+            "exitCode": state.end.as_ref().map(|end| end.exit_code),
+            "closed": state.is_closed,
+            "failure": state.end.as_ref().and_then(|end| end.failure.clone()),
+            "sandboxDenied": false,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics while it holds a process")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> ReadLimits {
+        ReadLimits { after_seq: 0, max_bytes: usize::MAX, wait: Duration::ZERO }
+    }
+
+    #[tokio::test]
+    async fn output_exit_and_close_are_numbered_without_gaps() {
+        let (process, _inputs) = Process::new("p".to_owned(), 1);
+        assert_eq!(process.push(StreamName::Stdout, Bytes::from_static(b"a"))["seq"], 1);
+        assert_eq!(process.push(StreamName::Stderr, Bytes::from_static(b"b"))["stream"], "stderr");
+        let (exited, closed) = process.end(ProcessEnd { exit_code: 3, failure: None });
+        assert_eq!((&exited["seq"], &closed["seq"]), (&3.into(), &4.into()));
+        let read = process.read(all()).await;
+        assert_eq!(read["chunks"].as_array().unwrap().len(), 2);
+        assert_eq!((&read["nextSeq"], &read["exitCode"]), (&5.into(), &3.into()));
+        let rest = process.read(ReadLimits { after_seq: 1, max_bytes: 1, ..all() }).await;
+        assert_eq!(rest["chunks"][0]["seq"], 2);
+    }
+
+    #[tokio::test]
+    async fn a_read_stops_at_its_bytes_and_the_next_one_goes_on_there() {
+        let (process, _inputs) = Process::new("p".to_owned(), 1);
+        for _ in 0..3 {
+            process.push(StreamName::Stdout, Bytes::from_static(b"xy"));
+        }
+        let read = process.read(ReadLimits { max_bytes: 4, ..all() }).await;
+        assert_eq!((read["chunks"].as_array().unwrap().len(), &read["nextSeq"]), (2, &3.into()));
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_has_a_bound() {
+        let (process, _inputs) = Process::new("p".to_owned(), 1);
+        for _ in 0..40 {
+            process.push(StreamName::Stdout, Bytes::from(vec![0; 64 << 10]));
+        }
+        let state = process.lock();
+        assert!(state.retained_bytes <= RETAINED_BYTES && state.last_seq == 40);
+    }
+}

@@ -1,0 +1,306 @@
+//! The processes of a client: started, written to, signalled, stopped.
+//!
+//! Each is a terminal of the client's session. A process keeps its name, its end and its last output after its end, until room is
+//! needed.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tonic::Code;
+
+use super::{
+    environment,
+    follow::StartedProcess,
+    message::{self, ErrorCode, RpcError},
+    process::{InputKind, Process, ReadLimits},
+    refusal,
+    run::{Resumption, Run},
+    session::ExecSession,
+    uri,
+    wish::Wish,
+};
+use crate::proto::v1::{self, create_terminal_request::Command};
+
+/// Processes that run, or have ended and can be read.
+pub const PROCESSES_MAX: usize = 64;
+/// The bytes of one `process/write`.
+pub const WRITE_MAX_BYTES: usize = 1 << 20;
+/// Writes to a process that its command has not taken yet.
+pub const WRITES_MAX: usize = 16;
+/// The longest name of a process, in bytes.
+const NAME_MAX_BYTES: usize = 256;
+/// Output that the gateway retains of each stream of a process, in bytes, for a gateway that is restarted.
+const GATEWAY_BYTES: u64 = 4 << 20;
+/// The bytes of one `process/read`, if it says no number.
+const READ_BYTES: usize = 1 << 20;
+/// The size of a pseudo-terminal; the protocol has none.
+const PTY: (u32, u32) = (80, 24);
+/// What Ctrl-C types.
+const INTERRUPT_KEY: u8 = 0x03;
+
+/// The processes of one client.
+#[derive(Debug)]
+pub(super) struct Processes {
+    session: Arc<ExecSession>,
+    /// Names of further variables that are passed on.
+    env_names: Vec<String>,
+    /// Oldest first.
+    known: Mutex<Vec<Arc<Process>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StartParams {
+    process_id: String,
+    argv: Vec<String>,
+    cwd: String,
+    #[serde(default)]
+    env_policy: Option<EnvPolicy>,
+    #[serde(default)]
+    env: HashMap<String, String>,
+    #[serde(default)]
+    tty: bool,
+    #[serde(default)]
+    pipe_stdin: bool,
+    #[serde(default)]
+    arg0: Option<String>,
+    #[serde(default)]
+    sandbox: Option<Value>,
+    #[serde(default)]
+    enforce_managed_network: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EnvPolicy {
+    #[serde(default)]
+    set: HashMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReadParams {
+    process_id: String,
+    #[serde(default)]
+    after_seq: Option<u64>,
+    #[serde(default)]
+    max_bytes: Option<usize>,
+    #[serde(default)]
+    wait_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WriteParams {
+    process_id: String,
+    chunk: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SignalParams {
+    process_id: String,
+    signal: Signal,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Signal {
+    Interrupt,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TerminateParams {
+    process_id: String,
+}
+
+impl Processes {
+    pub(super) fn new(session: Arc<ExecSession>, env_names: Vec<String>) -> Self {
+        Self { session, env_names, known: Mutex::default() }
+    }
+
+    /// Starts a process. Its notifications come when it is followed, after the answer.
+    pub(super) async fn start(&self, params: Value) -> Result<(Value, StartedProcess), RpcError> {
+        let params: StartParams = message::params(params)?;
+        let create = self.request(&params)?;
+        let input_kind = match (params.tty, params.pipe_stdin) {
+            (true, _) => InputKind::Pty,
+            (false, true) => InputKind::Pipe,
+            (false, false) => InputKind::None,
+        };
+        let (process, inputs) = self.reserve(params.process_id)?;
+        let starting = Run::start(self.session.client.clone(), create, Resumption::Resumed);
+        let started = tokio::select! {
+            started = starting => started.map_err(|status| refusal::not_started(&status)),
+            // Dropped, the call stops what it has started.
+            () = process.cancelled.cancelled() => Err(RpcError::cancelled()),
+        };
+        let run = match started {
+            Ok(run) => run,
+            Err(error) => {
+                self.lock().retain(|known| !Arc::ptr_eq(known, &process));
+                return Err(error);
+            }
+        };
+        process.started(run.terminal.id.clone(), input_kind);
+        let answer = json!({ "processId": process.id, "sandboxType": Value::Null });
+        let is_pty = params.tty;
+        Ok((answer, StartedProcess { session: self.session.clone(), process, run, inputs, is_pty }))
+    }
+
+    fn request(&self, params: &StartParams) -> Result<v1::CreateTerminalRequest, RpcError> {
+        if params.process_id.is_empty() || params.process_id.len() > NAME_MAX_BYTES {
+            return Err(RpcError::bad_params(&format!("processId: 1 to {NAME_MAX_BYTES} bytes")));
+        }
+        let Some((program, args)) = params.argv.split_first() else {
+            return Err(RpcError::bad_params("argv: it is empty"));
+        };
+        if params.arg0.as_ref().is_some_and(|arg0| arg0 != program) {
+            let problem = "arg0: a command is started under the name of the program that policy has judged";
+            return Err(RpcError::bad_params(problem));
+        }
+        let wish = Wish::of(params.sandbox.as_ref(), &self.session.roots)?;
+        wish.admits_process()?;
+        let is_offline = wish.is_offline() || params.enforce_managed_network;
+        let set = params.env_policy.as_ref().map(|policy| &policy.set);
+        let stdin = match params.tty || params.pipe_stdin {
+            true => v1::StdinMode::Open,
+            false => v1::StdinMode::Closed,
+        };
+        let (columns, rows) = PTY;
+        Ok(v1::CreateTerminalRequest {
+            session_id: self.session.id.clone(),
+            command: Some(Command::Program(program.clone())),
+            args: args.to_vec(),
+            env: environment::passed_on(set.unwrap_or(&HashMap::new()), &params.env, &self.env_names),
+            cwd: uri::path_of(&params.cwd, "cwd")?,
+            output_byte_limit: Some(GATEWAY_BYTES),
+            network: if is_offline { v1::Network::None } else { v1::Network::Unspecified }.into(),
+            output_mode: if params.tty { v1::OutputMode::Merged } else { v1::OutputMode::Split }.into(),
+            stdin_mode: stdin.into(),
+            on_ask: v1::OnAsk::Refuse.into(),
+            pty: params.tty.then(|| v1::Pty { columns, rows, term: String::new() }),
+            ..Default::default()
+        })
+    }
+
+    /// A place for a new process. The oldest that has ended makes room.
+    fn reserve(&self, id: String) -> Result<(Arc<Process>, mpsc::Receiver<Bytes>), RpcError> {
+        let mut known = self.lock();
+        if known.iter().any(|process| process.id == id) {
+            let problem = "processId: there is a process of this name";
+            return Err(RpcError::new(ErrorCode::InvalidRequest, "BAD_ARGUMENT", problem));
+        }
+        if known.len() >= PROCESSES_MAX {
+            let ended = known.iter().position(|process| process.has_ended());
+            known.remove(ended.ok_or_else(|| RpcError::too_many("processes", PROCESSES_MAX))?);
+        }
+        let (process, inputs) = Process::new(id, WRITES_MAX);
+        let process = Arc::new(process);
+        known.push(process.clone());
+        Ok((process, inputs))
+    }
+
+    /// Output and end of a process. Waits, if the client says so.
+    pub(super) async fn read(&self, params: Value) -> Result<Value, RpcError> {
+        let params: ReadParams = message::params(params)?;
+        let process = self.find(&params.process_id)?;
+        let limits = ReadLimits {
+            after_seq: params.after_seq.unwrap_or_default(),
+            max_bytes: params.max_bytes.unwrap_or(READ_BYTES),
+            wait: Duration::from_millis(params.wait_ms.unwrap_or_default()),
+        };
+        Ok(process.read(limits).await)
+    }
+
+    /// Puts bytes before a process. Waits for nothing, so that writes keep their order.
+    pub(super) fn write(&self, params: Value) -> Result<Value, RpcError> {
+        let params: WriteParams = message::params(params)?;
+        let bytes = message::decode_bytes(&params.chunk, "chunk")?;
+        if bytes.len() > WRITE_MAX_BYTES {
+            return Err(RpcError::bad_params(&format!("chunk: at most {WRITE_MAX_BYTES} bytes")));
+        }
+        let status = |status: &str| Ok(json!({ "status": status }));
+        let Ok(process) = self.find(&params.process_id) else { return status("unknownProcess") };
+        if process.terminal_id().is_none() {
+            return status("starting");
+        }
+        if process.input_kind() == InputKind::None || process.has_ended() {
+            return status("stdinClosed");
+        }
+        match process.input.try_send(Bytes::from(bytes)) {
+            Ok(()) => status("accepted"),
+            Err(mpsc::error::TrySendError::Closed(_)) => status("stdinClosed"),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                Err(RpcError::too_many("writes that the command has not read", WRITES_MAX))
+            }
+        }
+    }
+
+    /// Interrupts a process: as by Ctrl-C in its pseudo-terminal, else by a signal to its process group.
+    pub(super) async fn signal(&self, params: Value) -> Result<Value, RpcError> {
+        let params: SignalParams = message::params(params)?;
+        let Signal::Interrupt = params.signal;
+        let process = self.find(&params.process_id)?;
+        let Some(terminal_id) = process.terminal_id().filter(|_| !process.has_ended()) else {
+            let problem = "the process does not run";
+            return Err(RpcError::new(ErrorCode::InvalidRequest, "NOT_RUNNING", problem));
+        };
+        if process.input_kind() == InputKind::Pty {
+            let typed = process.input.try_send(Bytes::from_static(&[INTERRUPT_KEY]));
+            return match typed {
+                Ok(()) => Ok(json!({})),
+                Err(_) => Err(RpcError::too_many("writes that the command has not read", WRITES_MAX)),
+            };
+        }
+        let session_id = self.session.id.clone();
+        let request = v1::SignalTerminalRequest { terminal_id, session_id, signal: "SIGINT".to_owned() };
+        // Once: a signal that was sent twice is another signal.
+        let sent = self.session.client.client().terminals.signal_terminal(request).await;
+        sent.map(|_| json!({})).map_err(|status| refusal::of_process(&status))
+    }
+
+    /// Stops a process with all that it has started.
+    pub(super) async fn terminate(&self, params: Value) -> Result<Value, RpcError> {
+        let params: TerminateParams = message::params(params)?;
+        let running = |is: bool| Ok(json!({ "running": is }));
+        let Ok(process) = self.find(&params.process_id) else { return running(false) };
+        if process.has_ended() {
+            return running(false);
+        }
+        process.cancelled.cancel();
+        let Some(terminal_id) = process.terminal_id() else { return running(true) };
+        let request =
+            v1::KillTerminalRequest { terminal_id, session_id: self.session.id.clone(), grace: None };
+        let killed = self.session.client.call_with_timeout(|client| {
+            let request = request.clone();
+            async move { client.terminals.clone().kill_terminal(request).await }
+        });
+        match killed.await {
+            Ok(_) => running(true),
+            Err(status) if status.code() == Code::NotFound => running(false),
+            Err(status) => Err(refusal::of_process(&status)),
+        }
+    }
+
+    fn find(&self, id: &str) -> Result<Arc<Process>, RpcError> {
+        let found = self.lock().iter().find(|process| process.id == id).cloned();
+        found.ok_or_else(|| {
+            let problem =
+                "processId: there is no such process; one that has ended is forgotten when room is needed";
+            RpcError::new(ErrorCode::InvalidRequest, "UNKNOWN_PROCESS", problem)
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Process>>> {
+        self.known.lock().expect("no code panics while it holds the processes")
+    }
+}

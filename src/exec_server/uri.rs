@@ -1,0 +1,80 @@
+//! The paths that the protocol carries: `file:` URIs of this host, with percent-encoding (RFC 8089).
+//!
+//! Pure. A path is absolute and may have `..` in it: the sandbox resolves it, not this.
+
+use super::message::RpcError;
+
+/// The path of a URI. `field` names it in the error.
+pub(super) fn path_of(uri: &str, field: &str) -> Result<String, RpcError> {
+    let bad = |problem: &str| RpcError::bad_params(&format!("{field}: {problem}"));
+    let rest = uri.strip_prefix("file://").ok_or_else(|| bad("it is no file: URI"))?;
+    let rest = rest.strip_prefix("localhost").unwrap_or(rest);
+    if !rest.starts_with('/') {
+        return Err(bad("it names another host, or no absolute path"));
+    }
+    if rest.contains(['?', '#']) {
+        return Err(bad("it has a query or a fragment"));
+    }
+    let mut bytes = Vec::with_capacity(rest.len());
+    let mut from = rest.bytes();
+    while let Some(byte) = from.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+        let (Some(high), Some(low)) = (digit(from.next()), digit(from.next())) else {
+            return Err(bad("its percent-encoding is broken"));
+        };
+        bytes.push(u8::try_from(high * 16 + low).map_err(|_| bad("its percent-encoding is broken"))?);
+    }
+    if bytes.contains(&0) {
+        return Err(bad("it contains NUL"));
+    }
+    String::from_utf8(bytes).map_err(|_| bad("the path is no UTF-8, which the gateway's API cannot carry"))
+}
+
+/// The URI of an absolute path.
+pub(super) fn of_path(path: &str) -> String {
+    let mut uri = String::from("file://");
+    for byte in path.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'.' | b'_' | b'~' => {
+                uri.push(char::from(byte));
+            }
+            _ => uri.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    uri
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_comes_back_as_it_was() {
+        for path in ["/", "/a b/ü", "/100%/#x?", "/a/../b", "/\n"] {
+            assert_eq!(path_of(&of_path(path), "path").unwrap(), path);
+        }
+        assert_eq!(path_of("file://localhost/a", "path").unwrap(), "/a");
+        assert_eq!(path_of("file:///a(b),c", "path").unwrap(), "/a(b),c");
+    }
+
+    #[test]
+    fn what_is_no_path_of_this_host_is_refused_by_name() {
+        for uri in [
+            "",
+            "/a",
+            "http://x/a",
+            "file://other/a",
+            "file:///%0",
+            "file:///%00",
+            "file:///%ff",
+            "file:///a?b",
+        ] {
+            let error = path_of(uri, "cwd").unwrap_err();
+            assert!(error.message.starts_with("cwd: "), "{uri}: {}", error.message);
+        }
+    }
+}

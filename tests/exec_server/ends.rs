@@ -1,0 +1,99 @@
+//! What becomes of commands when the client goes away, or the gateway does; and what is recorded.
+
+use std::{fs, process::Command};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    peer::{Peer, uri},
+    support::{Gateway, Process, eventually},
+};
+
+/// A number of seconds that no other command sleeps.
+fn mark() -> String {
+    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    format!("9{:09}", seed.subsec_nanos())
+}
+
+fn wait_for(count: usize, mark: &str) {
+    let is_sleeper = |process: &Process| process.command_line().trim() == format!("sleep {mark}");
+    let sleepers = || Process::all_marked(mark).iter().filter(|process| is_sleeper(process)).count();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(eventually("the command begins or ends", || (sleepers() == count).then_some(())));
+}
+
+#[test]
+fn a_client_that_goes_away_takes_its_processes_with_it() {
+    let gateway = Gateway::start();
+    for way in ["eof", "term", "kill"] {
+        let mut peer = Peer::at(&gateway);
+        let mark = mark();
+        let params = peer.command("p", &["sh", "-c", &format!("setsid sleep {mark} & sleep {mark}")]);
+        peer.result("process/start", params);
+        wait_for(2, &mark);
+        let pid = Pid::from_raw(peer.pid().try_into().expect("a pid"));
+        match way {
+            "eof" => assert!(peer.leave().success()),
+            "term" => kill(pid, Signal::SIGTERM).expect("it is our child"),
+            _ => kill(pid, Signal::SIGKILL).expect("it is our child"),
+        }
+        wait_for(0, &mark);
+    }
+    gateway.stop();
+}
+
+#[test]
+fn a_process_goes_on_over_a_restart_of_the_gateway_and_without_one_nothing_runs_anywhere() {
+    let gateway = Gateway::start();
+    let mut peer = Peer::at(&gateway);
+    let line = "echo before; until [ -e go ]; do sleep 0.05; done; echo after; exit 4";
+    let params = peer.command("p", &["sh", "-c", line]);
+    peer.result("process/start", params);
+    peer.until_written("p", "before\n");
+    gateway.crash();
+    gateway.start_again();
+    fs::write(peer.workspace.join("go"), "").expect("the workspace is ours");
+    let ended = peer.ended("p");
+    assert_eq!((ended.exit_code, ended.stdout.as_str()), (4, "before\nafter\n"), "{ended:?}");
+    gateway.crash();
+    let params = peer.command("q", &["touch", "made"]);
+    let error = peer.error("process/start", params);
+    assert_eq!(error["data"]["reason"], "GATEWAY_AWAY", "{error}");
+    let file = json!({ "path": uri(&peer.workspace.join("made")), "dataBase64": "" });
+    let error = peer.error("fs/writeFile", file);
+    assert_eq!(error["data"]["reason"], "GATEWAY_AWAY", "{error}");
+    assert!(!peer.workspace.join("made").exists(), "nothing runs outside");
+    gateway.start_again();
+    gateway.stop();
+}
+
+#[test]
+fn the_journal_has_processes_and_file_operations_with_the_front_end_and_the_clients_name() {
+    let gateway = Gateway::start();
+    let mut peer = Peer::at(&gateway);
+    assert_eq!(peer.line("p", "exit 0").exit_code, 0);
+    peer.result("fs/createDirectory", json!({ "path": uri(&peer.workspace.join("made")) }));
+    assert!(peer.leave().success());
+    let output = Command::new(env!("CARGO_BIN_EXE_provost"))
+        .args(["audit", "--journal"])
+        .arg(gateway.state.join("journal"))
+        .args(["query", "-o", "json", "--front-end", "exec-server"])
+        .output()
+        .expect("provost can be started");
+    let lines = String::from_utf8(output.stdout).expect("records are text");
+    let records: Vec<Value> = lines
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["record"].clone())
+        .collect();
+    let has = |wanted: &dyn Fn(&Value) -> bool| records.iter().any(wanted);
+    assert!(has(&|record| record["labels"]["exec_server.client"] == "tester"), "{records:?}");
+    let judged = |program: &str| {
+        has(&|record| record["kind"] == "decision" && record["command"]["argv"][0] == program)
+    };
+    assert!(judged("sh") && judged("mkdir"), "{records:?}");
+    gateway.stop();
+}

@@ -1,0 +1,247 @@
+//! A client of `provost exec-server`, played by the test: lines of JSON on its stdio. Nothing here waits without a deadline.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::{Duration, Instant},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::Gateway;
+
+/// How long anything may take on a loaded machine.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// A server and its client.
+pub(crate) struct Peer {
+    child: Child,
+    to: Option<ChildStdin>,
+    from: Receiver<Value>,
+    last_id: u64,
+    /// Notifications that have come, in order.
+    pub(crate) seen: Vec<Value>,
+    /// The workspace.
+    pub(crate) workspace: PathBuf,
+    directory: TempDir,
+}
+
+/// All that a process has written, and how it ended.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    pub(crate) pty: String,
+    pub(crate) exit_code: i64,
+}
+
+impl Peer {
+    /// A server at a gateway, whose client has done the handshake.
+    pub(crate) fn at(gateway: &Gateway) -> Self {
+        let mut peer = Self::start(gateway);
+        let answer = peer.ask("initialize", json!({ "clientName": "tester" }));
+        assert!(answer["result"]["sessionId"].as_str().expect("a text").starts_with("sess_"), "{answer}");
+        peer.send(&json!({ "method": "initialized" }));
+        peer
+    }
+
+    /// A server at a gateway, to which nothing was said.
+    pub(crate) fn start(gateway: &Gateway) -> Self {
+        let directory =
+            tempfile::Builder::new().prefix("provost-exec-").tempdir().expect("a temporary directory");
+        let workspace = directory.path().canonicalize().expect("it is there").join("workspace");
+        std::fs::create_dir(&workspace).expect("a workspace");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_provost"))
+            .args(["exec-server", "--gateway", &format!("unix:{}", gateway.socket.display()), "--root"])
+            .arg(&workspace)
+            .env_remove("PROVOST_GATEWAY")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("provost can be started");
+        let stdout = child.stdout.take().expect("its stdout is piped");
+        let (give, from) = mpsc::sync_channel(4_096);
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let message = serde_json::from_str(&line).expect("stdout carries nothing but the protocol");
+                if give.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        let to = child.stdin.take();
+        Self { child, to, from, last_id: 0, seen: Vec::new(), workspace, directory }
+    }
+
+    /// The process id of the server.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A path next to the workspace, where no command may write.
+    pub(crate) fn outside(&self, name: &str) -> PathBuf {
+        self.directory.path().canonicalize().expect("it is there").join(name)
+    }
+
+    /// The result of a request that must succeed.
+    pub(crate) fn result(&mut self, method: &str, params: Value) -> Value {
+        let answer = self.ask(method, params);
+        assert!(answer.get("error").is_none(), "{method}: {answer}");
+        answer["result"].clone()
+    }
+
+    /// The error of a request that must fail.
+    pub(crate) fn error(&mut self, method: &str, params: Value) -> Value {
+        let answer = self.ask(method, params);
+        assert!(answer.get("result").is_none(), "{method}: {answer}");
+        answer["error"].clone()
+    }
+
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
+        let id = self.begin(method, params);
+        self.answer(id)
+    }
+
+    /// Sends a request; its id.
+    pub(crate) fn begin(&mut self, method: &str, params: Value) -> u64 {
+        self.last_id += 1;
+        self.send(&json!({ "id": self.last_id, "method": method, "params": params }));
+        self.last_id
+    }
+
+    /// The answer to the request of this id. Notifications that come before it are kept.
+    pub(crate) fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let message = self.receive();
+            if message["id"] == id {
+                return message;
+            }
+            assert!(message.get("method").is_some(), "the answer to nothing: {message}");
+            self.seen.push(message);
+        }
+    }
+
+    fn receive(&self) -> Value {
+        self.from.recv_timeout(TIMEOUT).expect("the server sends something")
+    }
+
+    /// An answer that is to no request.
+    pub(crate) fn stray(&mut self) -> Value {
+        loop {
+            let message = self.receive();
+            if message["id"] == -1 {
+                return message;
+            }
+            self.seen.push(message);
+        }
+    }
+
+    pub(crate) fn send(&mut self, message: &Value) {
+        self.send_line(&message.to_string());
+    }
+
+    pub(crate) fn send_line(&mut self, line: &str) {
+        let to = self.to.as_mut().expect("stdin is open");
+        writeln!(to, "{line}").expect("the server reads");
+    }
+
+    /// The parameters of `process/start` for a command in the workspace.
+    pub(crate) fn command(&self, name: &str, argv: &[&str]) -> Value {
+        json!({ "processId": name, "argv": argv, "cwd": uri(&self.workspace), "env": {}, "tty": false, "arg0": null })
+    }
+
+    /// Runs a line of sh to its end.
+    pub(crate) fn line(&mut self, name: &str, line: &str) -> Ended {
+        let params = self.command(name, &["sh", "-c", line]);
+        self.result("process/start", params);
+        self.ended(name)
+    }
+
+    /// Waits for the end of a process. Checks the order and the numbers of what comes.
+    pub(crate) fn ended(&mut self, name: &str) -> Ended {
+        let is_closed =
+            |seen: &Value| seen["method"] == "process/closed" && seen["params"]["processId"] == name;
+        while !self.seen.iter().any(is_closed) {
+            let message = self.receive();
+            self.seen.push(message);
+        }
+        let (mut ended, mut seq, mut has_exited) = (Ended::default(), 0, false);
+        for message in self.seen.iter().filter(|message| message["params"]["processId"] == name) {
+            let params = &message["params"];
+            seq += 1;
+            assert_eq!(params["seq"], seq, "numbers have no gaps: {message}");
+            match message["method"].as_str().expect("a method") {
+                "process/output" => {
+                    assert!(!has_exited, "output comes before the exit");
+                    let text = text(&params["chunk"]);
+                    match params["stream"].as_str().expect("a stream") {
+                        "stdout" => ended.stdout.push_str(&text),
+                        "stderr" => ended.stderr.push_str(&text),
+                        _ => ended.pty.push_str(&text),
+                    }
+                }
+                "process/exited" => {
+                    has_exited = true;
+                    ended.exit_code = params["exitCode"].as_i64().expect("a number");
+                }
+                _ => assert!(has_exited, "the close comes last"),
+            }
+        }
+        ended
+    }
+
+    /// Waits until a process has written this.
+    pub(crate) fn until_written(&mut self, name: &str, wanted: &str) {
+        loop {
+            let outputs = self.seen.iter().filter(|message| message["method"] == "process/output");
+            let outputs = outputs.filter(|message| message["params"]["processId"] == name);
+            let written: String = outputs.map(|message| text(&message["params"]["chunk"])).collect();
+            if written.contains(wanted) {
+                return;
+            }
+            let message = self.receive();
+            self.seen.push(message);
+        }
+    }
+
+    /// Closes the server's stdin, as a client that goes away does.
+    pub(crate) fn leave(mut self) -> ExitStatus {
+        drop(self.to.take());
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                return status;
+            }
+            assert!(begun.elapsed() < TIMEOUT, "the server does not end");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A `file:` URI of a path without special characters.
+pub(crate) fn uri(path: &Path) -> String {
+    format!("file://{}", path.display())
+}
+
+pub(crate) fn encoded(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// The text that base64 carries.
+pub(crate) fn text(encoded: &Value) -> String {
+    let bytes = STANDARD.decode(encoded.as_str().expect("a text")).expect("base64");
+    String::from_utf8(bytes).expect("the tests write UTF-8")
+}
