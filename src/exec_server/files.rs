@@ -31,7 +31,11 @@ pub(super) struct Files {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     Read,
+    /// With all that is in it.
+    ReadTree,
     Change,
+    /// With all that is in it.
+    ChangeTree,
 }
 
 #[derive(Debug, Deserialize)]
@@ -139,8 +143,9 @@ impl Files {
     pub(super) async fn copy(&self, params: Value) -> Result<Value, RpcError> {
         let params: CopyParams = message::params(params)?;
         let sandbox = params.sandbox.as_ref();
-        let source = self.admitted(&params.source_path, "sourcePath", sandbox, Purpose::Read).await?;
-        let to = self.admitted(&params.destination_path, "destinationPath", sandbox, Purpose::Change).await?;
+        let source = self.admitted(&params.source_path, "sourcePath", sandbox, Purpose::ReadTree).await?;
+        let to =
+            self.admitted(&params.destination_path, "destinationPath", sandbox, Purpose::ChangeTree).await?;
         let status = file_status::link_status(&self.session, &source).await?;
         let options: &[&str] = match (status.is_directory(), params.recursive) {
             (true, true) => &["-R", "-P", "-T"],
@@ -187,13 +192,7 @@ impl Files {
 
     pub(super) async fn walk(&self, params: Value) -> Result<Value, RpcError> {
         let params: WalkParams = message::params(params)?;
-        let wish = Wish::of(params.sandbox.as_ref(), &self.session.roots)?;
-        if wish.restricts_reading() {
-            return Err(invalid(
-                "sandbox: a walk cannot leave out what the client's own sandbox hides from it",
-            ));
-        }
-        let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::Read).await?;
+        let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::ReadTree).await?;
         self.directory(&path).await?;
         file_walk::walk(&self.session, &path, &params.options).await
     }
@@ -213,7 +212,9 @@ impl Files {
             let real = file_status::real_path(&self.session, &path, MissingFiles::Allowed).await?;
             match purpose {
                 Purpose::Read => wish.admits_reading(&real)?,
+                Purpose::ReadTree => wish.admits_reading_below(&real)?,
                 Purpose::Change => wish.admits_writing(&real)?,
+                Purpose::ChangeTree => wish.admits_writing_below(&real)?,
             }
         }
         Ok(path)
@@ -231,7 +232,7 @@ impl Files {
         if wish.restricts_files() {
             let (directory, name) = split(&path).ok_or_else(|| invalid("path: its last part is no name"))?;
             let real = file_status::real_path(&self.session, directory, MissingFiles::Allowed).await?;
-            wish.admits_writing(&format!("{}/{name}", real.trim_end_matches('/')))?;
+            wish.admits_writing_below(&format!("{}/{name}", real.trim_end_matches('/')))?;
         }
         Ok(path)
     }

@@ -33,7 +33,7 @@ pub use handles::{BLOCK_MAX_BYTES, HANDLES_MAX};
 pub use lines::{LINE_MAX_BYTES, QUEUE_MAX_BYTES};
 pub use process::{RETAINED_BYTES, WAIT_MAX};
 pub use processes::{PROCESSES_MAX, WRITE_MAX_BYTES, WRITES_MAX};
-pub use server::{CALLS_MAX, FILE_CALLS_MAX};
+pub use server::{CALL_BYTES_MAX, CALLS_MAX, FILE_CALLS_MAX};
 
 use crate::client::{Client, RetryingClient};
 use lines::{InputLine, LineReader};
@@ -74,11 +74,21 @@ pub async fn run(
             line = lines.next() => line,
             () = &mut stopped => break Ok(()),
         };
-        let taken = match line {
-            Ok(Some(InputLine::Complete(line))) => server.take(&line).await,
-            Ok(Some(InputLine::TooLong)) => server.refuse_line().await,
+        let line = match line {
+            Ok(Some(line)) => line,
             Ok(None) => break Ok(()),
             Err(error) => break Err(error),
+        };
+        let taking = async {
+            match &line {
+                InputLine::Complete(line) => server.take(line).await,
+                InputLine::TooLong => server.refuse_line().await,
+            }
+        };
+        // An answer waits for a client that does not read.
+        let taken = tokio::select! {
+            taken = taking => taken,
+            () = &mut stopped => break Ok(()),
         };
         if taken.is_err() {
             break Ok(());

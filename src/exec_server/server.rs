@@ -19,7 +19,9 @@ use super::{
 use crate::client::RetryingClient;
 
 /// Requests of the client that are under way at once.
-pub const CALLS_MAX: usize = 256;
+pub const CALLS_MAX: usize = 128;
+/// The bytes of their messages together. What comes after waits to be read.
+pub const CALL_BYTES_MAX: usize = 64 << 20;
 /// File operations that are under way at once; more wait for their turn.
 pub const FILE_CALLS_MAX: usize = 8;
 /// Shells that the client is told of, by the first of them that the sandbox has.
@@ -34,6 +36,14 @@ pub(super) struct Server {
     opened: Option<Arc<Opened>>,
     is_initialized: bool,
     calls: Arc<Semaphore>,
+    call_bytes: Arc<Semaphore>,
+}
+
+/// What a request under way takes.
+#[derive(Debug)]
+struct Place {
+    _call: OwnedSemaphorePermit,
+    _bytes: OwnedSemaphorePermit,
 }
 
 /// What there is once the session is open.
@@ -59,7 +69,8 @@ struct InitializeParams {
 impl Server {
     pub(super) fn new(client: RetryingClient, options: ExecServerOptions, to: LineSender) -> Self {
         let calls = Arc::new(Semaphore::new(CALLS_MAX));
-        Self { client, options, to, opened: None, is_initialized: false, calls }
+        let call_bytes = Arc::new(Semaphore::new(CALL_BYTES_MAX));
+        Self { client, options, to, opened: None, is_initialized: false, calls, call_bytes }
     }
 
     /// Ends the session with all that runs in it.
@@ -75,7 +86,9 @@ impl Server {
             return Ok(());
         }
         match message::parse(line) {
-            Ok(Incoming::Request { id, method, params }) => self.request(id, &method, params).await,
+            Ok(Incoming::Request { id, method, params }) => {
+                self.request(id, &method, params, line.len()).await
+            }
             Ok(Incoming::Notification { method }) if method == "initialized" => {
                 self.is_initialized = self.opened.is_some();
                 Ok(())
@@ -94,7 +107,13 @@ impl Server {
         self.to.send(message::answer_to_none(error)).await
     }
 
-    async fn request(&mut self, id: Value, method: &str, params: Value) -> Result<(), Disconnected> {
+    async fn request(
+        &mut self,
+        id: Value,
+        method: &str,
+        params: Value,
+        bytes: usize,
+    ) -> Result<(), Disconnected> {
         if method == "initialize" {
             let answered = self.initialize(params).await;
             return self.to.send(message::answer(id, answered)).await;
@@ -111,10 +130,13 @@ impl Server {
             // Here, and not in a task: writes keep their order.
             return self.to.send(message::answer(id, opened.processes.write(params))).await;
         }
-        let Ok(place) = self.calls.clone().try_acquire_owned() else {
+        let Ok(call) = self.calls.clone().try_acquire_owned() else {
             let error = RpcError::too_many("requests", CALLS_MAX);
             return self.to.send(message::answer(id, Err(error))).await;
         };
+        let bytes = u32::try_from(bytes.clamp(1, CALL_BYTES_MAX)).unwrap_or(u32::MAX);
+        let bytes = self.call_bytes.clone().acquire_many_owned(bytes).await.map_err(|_| Disconnected)?;
+        let place = Place { _call: call, _bytes: bytes };
         let (method, to) = (method.to_owned(), self.to.clone());
         tokio::spawn(async move { opened.answer(id, &method, params, to, place).await });
         Ok(())
@@ -147,14 +169,7 @@ impl Server {
 
 impl Opened {
     /// Answers a request, and follows the process that it has started.
-    async fn answer(
-        self: Arc<Self>,
-        id: Value,
-        method: &str,
-        params: Value,
-        to: LineSender,
-        place: OwnedSemaphorePermit,
-    ) {
+    async fn answer(self: Arc<Self>, id: Value, method: &str, params: Value, to: LineSender, place: Place) {
         if method == "process/start" {
             let (answered, started) = match self.processes.start(params).await {
                 Ok((answer, started)) => (Ok(answer), Some(started)),

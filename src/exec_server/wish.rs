@@ -75,12 +75,6 @@ impl Wish {
         self.files.is_some()
     }
 
-    /// Whether anything is hidden from the client that the sandbox shows.
-    pub(super) fn restricts_reading(&self) -> bool {
-        let denies = |entries: &Vec<Entry>| entries.iter().any(|entry| entry.access == Access::None);
-        self.files.as_ref().is_some_and(|entries| denies(entries) || self.access("/") == Access::None)
-    }
-
     /// Whether a command can run as wished: it must be allowed to write all that the profile lets it write.
     pub(super) fn admits_process(&self) -> Result<(), RpcError> {
         let Some(entries) = &self.files else { return Ok(()) };
@@ -115,6 +109,29 @@ impl Wish {
             Access::Write => Ok(()),
             Access::Read | Access::None => Err(denied(path, "write")),
         }
+    }
+
+    /// As [`Wish::admits_reading`], of a directory with all that is in it.
+    pub(super) fn admits_reading_below(&self, path: &str) -> Result<(), RpcError> {
+        self.admits_reading(path)?;
+        match self.exception_below(path, |access| access == Access::None) {
+            Some(exception) => Err(denied(exception, "read")),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Wish::admits_writing`], of a directory with all that is in it.
+    pub(super) fn admits_writing_below(&self, path: &str) -> Result<(), RpcError> {
+        self.admits_writing(path)?;
+        match self.exception_below(path, |access| access != Access::Write) {
+            Some(exception) => Err(denied(exception, "write")),
+            None => Ok(()),
+        }
+    }
+
+    fn exception_below(&self, path: &str, is_exception: impl Fn(Access) -> bool) -> Option<&String> {
+        let entries = self.files.iter().flatten().filter(|entry| is_exception(entry.access));
+        entries.flat_map(|entry| &entry.paths).find(|below| is_below(below, path))
     }
 
     /// What the most specific entry says; of two alike the stricter one.
@@ -269,6 +286,8 @@ mod tests {
         assert!(wish.admits_writing("/w/a").is_ok() && wish.admits_writing("/w/.git/config").is_err());
         assert!(wish.admits_reading("/s/x").is_err() && wish.admits_reading("/sx").is_ok());
         assert!(wish.admits_writing("/workspace").is_err(), "a name that only begins alike");
+        assert!(wish.admits_writing_below("/w").is_err() && wish.admits_writing_below("/w/a").is_ok());
+        assert!(wish.admits_reading_below("/").is_err() && wish.admits_reading_below("/w").is_ok());
     }
 
     #[test]

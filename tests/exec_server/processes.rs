@@ -147,6 +147,13 @@ fn a_clients_own_wish_tightens_or_is_refused_and_its_environment_stays_outside()
         assert_eq!(peer.ask("fs/writeFile", params).get("result").is_some(), is_admitted, "{name}");
         assert_eq!(peer.workspace.join(name).exists(), is_admitted, "{name}");
     }
+    // A directory goes only if all that is in it may go.
+    fs::create_dir_all(peer.workspace.join("deep/kept")).expect("the workspace is ours");
+    let kept = uri(&peer.workspace.join("deep/kept"));
+    let own = json!([entry("root", "write"), { "path": { "type": "path", "path": kept }, "access": "read" }]);
+    let params = json!({ "path": uri(&peer.workspace.join("deep")), "sandbox": wish(own) });
+    assert_eq!(peer.error("fs/remove", params)["data"]["reason"], "SANDBOX_WISH");
+    assert!(peer.workspace.join("deep/kept").exists());
     gateway.stop();
 }
 
