@@ -153,8 +153,7 @@ impl AcpTerminals {
     /// The kept shell of a session, to be shown: what runs in it is in its terminal. None before its first command.
     pub async fn shell_of(&self, id: &SessionId) -> Option<SessionShell> {
         let session = self.0.sessions.find(&id.0)?;
-        let shell = session.shell.lock().await.clone();
-        shell
+        session.shell.lock().await.clone()
     }
 
     /// What a terminal with a pseudo-terminal shows, first as a whole and then each change: of a session's kept shell.

@@ -62,9 +62,9 @@ pub(super) async fn ask(caller: &Caller, approval: &str, command: &str, why: &st
     let form = ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema };
     let asked = async {
         match &caller.asked {
-            Asked::ByRequest => ask_by_request(caller, form).await,
-            Asked::ByTask(task) => serde_json::from_value(task.ask(form).await?).ok(),
-            Asked::ByAnswer(call) => serde_json::from_value(call.ask(approval, form)?).ok(),
+            Asked::Request => ask_by_request(caller, form).await,
+            Asked::Task(task) => serde_json::from_value(task.ask(form).await?).ok(),
+            Asked::Answer(call) => serde_json::from_value(call.ask(approval, form)?).ok(),
         }
     };
     match timeout(ANSWER_TIMEOUT, asked).await {

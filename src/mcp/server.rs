@@ -313,7 +313,7 @@ pub(super) fn caller_of(context: &RequestContext<RoleServer>) -> Caller {
         peer: context.peer.clone(),
         capabilities: context.client_capabilities(),
         name: context.client_info().map(|client| format!("{} {}", client.name, client.version)),
-        asked: Asked::ByRequest,
+        asked: Asked::Request,
     }
 }
 
@@ -349,7 +349,7 @@ impl ServerHandler for McpServer {
         };
         let knows_tasks = context.client_capabilities().is_some_and(|client| client.supports_tasks());
         let retried = RetriedCall::of(&mut request, &context);
-        let asked = retried.clone().map_or(Asked::ByRequest, Asked::ByAnswer);
+        let asked = retried.clone().map_or(Asked::Request, Asked::Answer);
         let answered = match tool {
             ToolName::Run if knows_tasks => self.run_as_task(request.arguments, context).await,
             _ => self.call(tool, request, asked, context).await.map(CallToolResponse::from),

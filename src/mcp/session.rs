@@ -38,11 +38,11 @@ pub(super) struct Caller {
 /// How the person at a client is asked.
 pub(super) enum Asked {
     /// By a request to the client.
-    ByRequest,
+    Request,
     /// When the client asks how its task goes.
-    ByTask(Arc<CommandTask>),
+    Task(Arc<CommandTask>),
     /// By the call's answer.
-    ByAnswer(Arc<RetriedCall>),
+    Answer(Arc<RetriedCall>),
 }
 
 /// The session of one client.

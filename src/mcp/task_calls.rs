@@ -36,7 +36,7 @@ impl McpServer {
         let arguments: RunArguments = arguments::parse(given)?;
         arguments::wait(arguments.wait_seconds)?;
         let task = self.tasks.begin()?;
-        let caller = Caller { asked: Asked::ByTask(task.clone()), ..caller_of(&context) };
+        let caller = Caller { asked: Asked::Task(task.clone()), ..caller_of(&context) };
         tokio::spawn(self.clone().carry_out(task.clone(), caller, arguments, progress_of(&context)));
         let is_cancelled = tokio::select! {
             () = task.needs_client() => false,
@@ -51,7 +51,7 @@ impl McpServer {
         match task.state() {
             TaskState::Over(TaskEnd::Answered(result)) => {
                 self.tasks.forget(&task);
-                Ok(result.into())
+                Ok((*result).into())
             }
             _ => Ok(CallToolResponse::Task(CreateTaskResult::new(task.seed()))),
         }
@@ -65,7 +65,7 @@ impl McpServer {
         progress: Progress,
     ) {
         let end = self.run_to_end(&task, caller, arguments, &progress).await;
-        task.set(TaskState::Over(end.unwrap_or_else(|error| TaskEnd::Answered(error.into_result()))));
+        task.set(TaskState::Over(end.unwrap_or_else(|error| TaskEnd::Answered(error.into_result().into()))));
     }
 
     async fn run_to_end(
@@ -81,12 +81,12 @@ impl McpServer {
             started => started?,
         };
         self.feed(&terminal, arguments.stdin);
-        task.set(TaskState::Running(terminal.clone()));
+        task.set(TaskState::Running(terminal.clone().into()));
         loop {
             let time = Duration::MAX;
             match waiting::wait(self.client(), &terminal, time, progress, &task.cancelled).await {
                 Ok(Waited::Ended | Waited::Running) => {
-                    return self.report(&terminal, Keep::IfNeeded).await.map(TaskEnd::Answered);
+                    return self.report(&terminal, Keep::IfNeeded).await.map(|result| TaskEnd::Answered(result.into()));
                 }
                 Ok(Waited::Cancelled) => {
                     self.starter.release(terminal).await;

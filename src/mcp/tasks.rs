@@ -37,7 +37,7 @@ pub(super) enum TaskState {
     /// A rule asks, and the person at the client has not answered.
     Asking(ElicitRequestParams),
     /// Its command runs.
-    Running(v1::Terminal),
+    Running(Box<v1::Terminal>),
     /// It has a result, or was cancelled.
     Over(TaskEnd),
 }
@@ -46,7 +46,7 @@ pub(super) enum TaskState {
 #[derive(Debug, Clone)]
 pub(super) enum TaskEnd {
     /// With what the call would have been answered.
-    Answered(CallToolResult),
+    Answered(Box<CallToolResult>),
     /// Its command does not run any more, or never did.
     Cancelled,
 }
@@ -215,7 +215,7 @@ mod tests {
     fn a_result_is_what_the_call_would_have_been_answered_with() {
         let task = CommandTask::new();
         let result = CallToolResult::error(vec![ContentBlock::text("no")]);
-        task.set(TaskState::Over(TaskEnd::Answered(result.clone())));
+        task.set(TaskState::Over(TaskEnd::Answered(result.clone().into())));
         // A question that is withdrawn late.
         task.set(TaskState::Starting);
         let shown = serde_json::to_value(task.detailed(None)).unwrap();

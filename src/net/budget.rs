@@ -106,16 +106,16 @@ mod tests {
     #[test]
     fn no_more_is_reserved_than_is_allowed_and_what_is_not_carried_comes_back() {
         let budget = Budget::default();
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(budget.poll_reserve(10, &mut context).is_pending());
+        let context = Context::from_waker(Waker::noop());
+        assert!(budget.poll_reserve(10, &context).is_pending());
         budget.add(15);
-        assert!(matches!(budget.poll_reserve(10, &mut context), Poll::Ready(Ok(10))));
+        assert!(matches!(budget.poll_reserve(10, &context), Poll::Ready(Ok(10))));
         budget.give_back(4);
-        assert!(matches!(budget.poll_reserve(10, &mut context), Poll::Ready(Ok(9))));
+        assert!(matches!(budget.poll_reserve(10, &context), Poll::Ready(Ok(9))));
         budget.exhaust();
-        assert!(matches!(budget.poll_reserve(1, &mut context), Poll::Ready(Err(_))));
+        assert!(matches!(budget.poll_reserve(1, &context), Poll::Ready(Err(_))));
         budget.reopen();
-        assert!(budget.poll_reserve(1, &mut context).is_pending());
+        assert!(budget.poll_reserve(1, &context).is_pending());
         assert_eq!(budget.left(), 0);
     }
 }
