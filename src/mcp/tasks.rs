@@ -35,7 +35,7 @@ pub(super) enum TaskState {
     /// Its command is not started yet.
     Starting,
     /// A rule asks, and the person at the client has not answered.
-    Asking(ElicitRequestParams),
+    Asking(Box<ElicitRequestParams>),
     /// Its command runs.
     Running(Box<v1::Terminal>),
     /// It has a result, or was cancelled.
@@ -106,7 +106,7 @@ impl CommandTask {
     pub(super) async fn ask(&self, form: ElicitRequestParams) -> Option<Value> {
         let (give, taken) = oneshot::channel();
         *lock(&self.answer) = Some(give);
-        self.set(TaskState::Asking(form));
+        self.set(TaskState::Asking(form.into()));
         let answer = tokio::select! {
             answer = taken => answer.ok(),
             () = self.cancelled.cancelled() => None,
@@ -131,7 +131,7 @@ impl CommandTask {
         let payload = match &state {
             TaskState::Starting | TaskState::Running(_) => TaskPayload::Working,
             TaskState::Asking(form) => {
-                let question = InputRequest::Elicitation(ElicitRequest::new(form.clone()));
+                let question = InputRequest::Elicitation(ElicitRequest::new((**form).clone()));
                 TaskPayload::InputRequired { input_requests: [(QUESTION.to_owned(), question)].into() }
             }
             TaskState::Over(TaskEnd::Answered(result)) => TaskPayload::Completed { result: object(result) },
