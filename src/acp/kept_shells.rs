@@ -3,7 +3,7 @@
 //! A command that cannot run in the shell gets a terminal of its own: one that brings variables, which would stay in the shell; one
 //! that comes while another one runs; one that the rules give what a running shell cannot be given.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use agent_client_protocol_schema::v1::{CreateTerminalRequest, SessionId};
 use tokio::sync::oneshot;
@@ -14,8 +14,9 @@ use ulid::Ulid;
 use super::{
     approval_prompt::{self, ApprovalPrompt, ApprovalReply},
     create::{self, CommandForm},
-    session::AcpSession,
-    shell_line::{self, SessionShell, ShellLine},
+    line_follower,
+    session::{AcpSession, KeptShells, SessionShell},
+    shell_line::ShellLine,
     terminal::AcpTerminal,
     terminals::AcpTerminals,
 };
@@ -27,28 +28,6 @@ use crate::proto::v1::{
 const OUTPUT_BYTES: u64 = 1 << 20;
 /// Of a line's output, whatever its request says.
 const OUTPUT_MAX_BYTES: u64 = 64 << 20;
-
-/// As the gateway has it.
-const QUIET_LIMIT: Duration = Duration::from_secs(5);
-
-/// The shell that each session keeps.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptShells {
-    /// bash, zsh, dash or another; none: the profile's.
-    pub program: Option<String>,
-    /// The width of its terminal: 2 to 1000.
-    pub columns: u32,
-    /// The height of its terminal: 1 to 500.
-    pub rows: u32,
-    /// If its marks are missing: how long it must wait for input, without output, to count as idle. 100 ms to 1 hour.
-    pub quiet_limit: Duration,
-}
-
-impl Default for KeptShells {
-    fn default() -> Self {
-        Self { program: None, columns: 80, rows: 24, quiet_limit: QUIET_LIMIT }
-    }
-}
 
 /// Where a command runs.
 pub(super) enum LineStart {
@@ -85,7 +64,7 @@ impl AcpTerminals {
                         request.cwd.as_ref().unwrap_or(&session.workspace.cwd).to_string_lossy().into_owned(),
                         usize::try_from(limit).unwrap_or(usize::MAX),
                     ));
-                    tokio::spawn(shell_line::follow(terminal.clone(), self.0.client.clone(), events));
+                    tokio::spawn(line_follower::follow(terminal.clone(), self.0.client.clone(), events));
                     return Ok(LineStart::Line(terminal));
                 }
                 Err(status) => match reason_of(&status).as_str() {

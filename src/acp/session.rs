@@ -3,11 +3,12 @@
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use tokio_util::sync::CancellationToken;
 
-use super::{approval_prompt::PendingQuestions, shell_line::SessionShell, subagents::StartDirectory};
+use super::{approval_prompt::PendingQuestions, subagents::StartDirectory};
 
 /// Where a session works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +17,37 @@ pub struct Workspace {
     pub cwd: PathBuf,
     /// Further directories that commands may work in; absolute.
     pub additional: Vec<PathBuf>,
+}
+
+/// As the gateway has it.
+const QUIET_LIMIT: Duration = Duration::from_secs(5);
+
+/// The shell that each session keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptShells {
+    /// bash, zsh, dash or another; none: the profile's.
+    pub program: Option<String>,
+    /// The width of its terminal: 2 to 1000.
+    pub columns: u32,
+    /// The height of its terminal: 1 to 500.
+    pub rows: u32,
+    /// If its marks are missing: how long it must wait for input, without output, to count as idle. 100 ms to 1 hour.
+    pub quiet_limit: Duration,
+}
+
+impl Default for KeptShells {
+    fn default() -> Self {
+        Self { program: None, columns: 80, rows: 24, quiet_limit: QUIET_LIMIT }
+    }
+}
+
+/// A session's kept shell at the gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionShell {
+    /// The gateway's session.
+    pub session_id: String,
+    /// The shell's terminal, which has a pseudo-terminal.
+    pub terminal_id: String,
 }
 
 /// One session.

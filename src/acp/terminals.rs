@@ -23,10 +23,8 @@ use serde_json::value::RawValue;
 use super::{
     approval_prompt::ApprovalPrompt,
     create, errors,
-    kept_shells::KeptShells,
-    session::{AcpSession, Workspace},
+    session::{AcpSession, KeptShells, SessionShell, Workspace},
     sessions::{AcpSessions, Approver, SharedDirectories},
-    shell_line::SessionShell,
     subagents::{StartDirectory, SubagentAnnouncement},
     terminal::AcpTerminal,
 };

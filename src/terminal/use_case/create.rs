@@ -39,7 +39,7 @@ impl TerminalContext {
                 let context = self.clone();
                 let work = async move { this.create_once(key, new, caller).await };
                 run_to_completion(work, move |created| async move {
-                    // A run has somebody who takes it, or ends.
+                    // A run has a caller who takes it, or ends.
                     if let (Ok(terminal), ReaderKind::ResumableRun) = (created, reader) {
                         context.await_caller(&terminal);
                     }
