@@ -28,20 +28,28 @@ pub(super) struct ConnectGrant {
 
 /// The words that are known.
 #[derive(Debug, Default)]
-pub(in crate::terminal) struct ConnectGrants(Mutex<BTreeMap<Ulid, ConnectGrant>>);
+pub(in crate::terminal) struct ConnectGrants(Mutex<Grants>);
+
+/// In the order in which they were given.
+#[derive(Debug, Default)]
+struct Grants {
+    by_number: BTreeMap<u64, (Ulid, ConnectGrant)>,
+    last_number: u64,
+}
 
 impl ConnectGrants {
     /// The word for what was approved.
     pub(super) fn give(&self, grant: ConnectGrant) -> String {
-        let word = Ulid::generate();
         let mut grants = self.lock();
         // Those of another policy are void.
-        grants.retain(|_, other| other.generation >= grant.generation);
-        while grants.len() >= GRANTS_MAX {
-            grants.pop_first();
+        grants.by_number.retain(|_, (_, other)| other.generation >= grant.generation);
+        while grants.by_number.len() >= GRANTS_MAX {
+            grants.by_number.pop_first();
         }
-        grants.insert(word, grant);
-        word.to_string()
+        grants.last_number += 1;
+        let (number, secret) = (grants.last_number, Ulid::generate());
+        grants.by_number.insert(number, (secret, grant));
+        format!("{number}.{secret}")
     }
 
     /// The addresses that were approved with this word; `None`: nothing was, of this place in this sandbox under this policy.
@@ -50,14 +58,18 @@ impl ConnectGrants {
         word: &str,
         (sandbox, destination, generation): (&str, &str, u64),
     ) -> Option<Vec<IpAddr>> {
+        let (number, secret) = word.split_once('.')?;
         let grants = self.lock();
-        let grant = grants.get(&Ulid::from_string(word).ok()?)?;
+        let (own_secret, grant) = grants.by_number.get(&number.parse().ok()?)?;
+        if Ulid::from_string(secret).ok()? != *own_secret {
+            return None;
+        }
         let is_for_this = (grant.sandbox.as_str(), grant.destination.as_str(), grant.generation)
             == (sandbox, destination, generation);
         is_for_this.then(|| grant.addresses.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Ulid, ConnectGrant>> {
+    fn lock(&self) -> MutexGuard<'_, Grants> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
