@@ -357,7 +357,7 @@ async fn a_run_that_is_sent_again_is_one_run_with_one_caller() {
     within("a terminal", terminals.create_terminal(other.clone())).await.expect("it is created");
     let request = RunRequest { create: Some(other), resumable: true };
     let refused = within("a refusal", terminals.run(request)).await.map_err(Refusal::from);
-    assert_eq!(refused.err().expect("it is no run").reason, "RUN_NOT_AWAITED");
+    assert_eq!(refused.expect_err("it is no run").reason, "RUN_NOT_AWAITED");
     drop(events);
     session.close().await;
     gateway.stop();
