@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{arguments::OutputFormat, error::CliError};
 use crate::{
-    network::destination::{Destination, Host},
+    network::{destination::Host, http_request::WantedConnection},
     policy::{
         PolicySet,
         command::rule::Decision,
@@ -44,6 +44,8 @@ struct ExplainedConnection {
     /// What may be spoken, unless it is denied: "checked" or "any".
     #[serde(skip_serializing_if = "Option::is_none")]
     tunnel: Option<Tunnel>,
+    /// Only HTTP requests may be spoken, each of which is judged.
+    requests_only: bool,
     /// Rules that only watch and that are about it.
     observed: Vec<String>,
 }
@@ -59,7 +61,7 @@ pub(super) fn explain(
     let (profile, _) = policy
         .profile(caller.profile)
         .ok_or_else(|| CliError::message_only(format!("there is no profile {:?}", caller.profile)))?;
-    let explained = match Destination::parse(destination) {
+    let explained = match WantedConnection::parse(destination) {
         Err(error) => vec![ExplainedConnection {
             decision: Decision::Deny,
             rule: NAME_RULE.to_owned(),
@@ -68,13 +70,15 @@ pub(super) fn explain(
             destination: destination.to_owned(),
             address: None,
             tunnel: None,
+            requests_only: false,
             observed: Vec::new(),
         }],
-        Ok(destination) => {
+        Ok(WantedConnection { destination, request: http }) => {
             let request = ConnectRequest {
                 principal: caller.principal,
                 profile: profile.as_str(),
                 destination: &destination,
+                http: http.as_ref(),
                 approved: Approved::Nothing,
             };
             decide(policy, &request, addresses)
@@ -102,9 +106,13 @@ fn decide(
         rule: decided.reason.rule().to_owned(),
         reason: decided.reason.text(),
         location: policy.rule_location(decided.reason.rule()).map(|at| format!("{}:{}", at.file, at.line)),
-        destination: request.destination.to_string(),
+        destination: match request.http {
+            None => request.destination.to_string(),
+            Some(http) => format!("{} {http}", request.destination),
+        },
         address,
         tunnel: (decided.decision != Decision::Deny).then_some(decided.tunnel),
+        requests_only: decided.requests_only,
         observed: decided.observed,
     };
     let at = |address: IpAddr| {
@@ -133,6 +141,9 @@ fn text(one: &ExplainedConnection) -> String {
         one.rule
     )];
     match one.tunnel {
+        Some(_) if one.requests_only => {
+            lines.push("  HTTP without TLS: rules are about its requests".to_owned());
+        }
         Some(Tunnel::Checked) => lines.push("  TLS that names the same host, or HTTP".to_owned()),
         Some(Tunnel::Any) => lines.push("  any protocol".to_owned()),
         None => {}

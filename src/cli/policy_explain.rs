@@ -67,7 +67,8 @@ pub(super) struct ExplainArguments {
     /// The command and its arguments, or one shell line
     #[arg(last = true, required_unless_present = "connect", value_name = "COMMAND [ARG]...")]
     command: Vec<String>,
-    /// Say what would happen to a connection of a command with the network "proxy", instead of a command
+    /// Say what would happen to a connection of a command with the network "proxy" (HOST:PORT, or "GET http://HOST/PATH"), instead of a
+    /// command
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["command", "exec", "env"])]
     connect: Option<String>,
     /// With --connect: an address that the name leads to; may be given many times

@@ -63,7 +63,7 @@ pub(super) fn attempt(host: &[u8], port: u16, protocol: Protocol, terminal_id: &
         port: port.into(),
         protocol: protocol.into(),
         terminal_id: terminal_id.to_owned(),
-        approval: String::new(),
+        ..Attempt::default()
     }
 }
 
@@ -204,16 +204,22 @@ impl Connector {
 
     /// A name that was allowed has no address, and that is reported.
     fn unresolved(&self, attempt: &Attempt, error: ResolveError) -> Refusal {
-        let allowed = Allowed { attempt: attempt.clone(), connection_id: String::new(), any_protocol: false };
+        let allowed = Allowed {
+            attempt: attempt.clone(),
+            connection_id: String::new(),
+            any_protocol: false,
+            requests_only: false,
+        };
         EndReport::new(self.link.clone(), &allowed).failed(&error.to_string());
         Refusal::Failed(error.to_string())
     }
 
     async fn dial(&self, mut attempt: Attempt, dial: Dial) -> Result<Upstream, Refusal> {
         let port = u16::try_from(attempt.port).map_err(|_| unavailable())?;
-        let Dial { addresses, connection_id, any_protocol, approval, is_counted, generation } = dial;
+        let Dial { addresses, connection_id, any_protocol, approval, is_counted, generation, requests_only } =
+            dial;
         take_approval(&mut attempt, approval);
-        let allowed = Allowed { attempt, connection_id, any_protocol };
+        let allowed = Allowed { attempt, connection_id, any_protocol, requests_only };
         if is_counted {
             self.budget.reopen();
         }

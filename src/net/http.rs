@@ -22,7 +22,10 @@ use super::{
     outcome::Refusal,
 };
 use crate::{
-    network::destination::{Destination, Host},
+    network::{
+        destination::{Destination, Host},
+        http_request::MAX_PATH_BYTES,
+    },
     proto::net::{Attempt, Protocol},
 };
 
@@ -184,8 +187,12 @@ pub(super) async fn forward(
     };
     let host = destination.host.to_string();
     let wanted = attempt(host.as_bytes(), destination.port, protocol, &terminal_id);
+    let (method, path) = (request.method().to_string(), request.uri().path());
+    // One that is longer is not judged, and refused where it would be.
+    let path = path.get(..path.len().min(MAX_PATH_BYTES + 1)).unwrap_or_default().to_owned();
+    let wanted = Attempt { approval, method, path, ..wanted };
     // A program that goes away ends this.
-    let upstream = match connector.connect(Attempt { approval, ..wanted }, None).await {
+    let upstream = match connector.connect(wanted, None).await {
         Ok(upstream) => upstream,
         Err(refusal) => return refused(&destination, &refusal),
     };

@@ -37,6 +37,8 @@ pub(super) struct Allowed {
     pub(super) connection_id: String,
     /// What is spoken is not looked at.
     pub(super) any_protocol: bool,
+    /// TLS hides what is judged.
+    pub(super) requests_only: bool,
 }
 
 /// An open connection to where a program wanted. Its end is reported when it is dropped.

@@ -51,6 +51,10 @@ pub(super) async fn carry<S>(
     }
     let first = timeout(FIRST_BYTES_TIMEOUT, first_bytes(&mut program, &tunnel.destination.host)).await;
     match first.unwrap_or(FirstBytes::Nothing) {
+        FirstBytes::Agreeing(_) if upstream.allowed.requests_only => {
+            let found = "rules are about requests to this host, and TLS hides them".to_owned();
+            refuse(connector, program, &upstream, found).await;
+        }
         FirstBytes::Agreeing(bytes) => copy(Prefixed::new(bytes, program), upstream).await,
         FirstBytes::Other(bytes) => {
             // Each request makes a connection of its own.
@@ -58,13 +62,21 @@ pub(super) async fn carry<S>(
             drop(upstream);
             http::serve_tunnel(connector, Prefixed::new(bytes, program), tunnel).await;
         }
-        FirstBytes::Disagreeing(found) => {
-            connector.disagree(&upstream.allowed, found).await;
-            let _ = program.write_all(&ACCESS_DENIED_ALERT).await;
-            let _ = program.shutdown().await;
-        }
+        FirstBytes::Disagreeing(found) => refuse(connector, program, &upstream, found).await,
         FirstBytes::Nothing => {}
     }
+}
+
+/// Refuses TLS that is not what was allowed.
+async fn refuse<S: AsyncWrite + Unpin>(
+    connector: &Connector,
+    mut program: S,
+    upstream: &Upstream,
+    found: String,
+) {
+    connector.disagree(&upstream.allowed, found).await;
+    let _ = program.write_all(&ACCESS_DENIED_ALERT).await;
+    let _ = program.shutdown().await;
 }
 
 /// A fatal alert of TLS, `access_denied` (RFC 8446, 6).

@@ -10,6 +10,7 @@ pub mod client_hello;
 pub mod destination;
 pub mod dns;
 pub mod dns_server;
+pub mod http_request;
 pub mod name;
 pub mod pattern;
 pub mod synthetic;

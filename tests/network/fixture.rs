@@ -41,6 +41,24 @@ port = [18080, 18443]
 reason = "it costs money"
 
 [[connect]]
+id = "reading"
+decision = "allow"
+host = ["reading.test"]
+address = ["127.83.0.0/16"]
+port = [18080, 18443]
+method = ["GET", "HEAD"]
+path = ["/v1/**"]
+matches = ["GET http://reading.test:18080/v1/x"]
+rejects = ["POST http://reading.test:18080/v1/x", "GET http://reading.test:18080/v2"]
+
+[[connect]]
+id = "no-private"
+decision = "deny"
+host = ["reading.test"]
+path = ["/v1/private/**"]
+reason = "it is private"
+
+[[connect]]
 id = "plain"
 decision = "allow"
 host = ["plain.test"]
@@ -101,6 +119,7 @@ impl Fixture {
             "other",
             "xfiles",
             "careful",
+            "reading",
         ];
         let mut hosts: String = names.iter().map(|name| format!("{address} {name}.test\n")).collect();
         hosts += &format!("::ffff:{address} mapped.test\n64:ff9b::{address} nat64.test\n");

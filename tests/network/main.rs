@@ -13,4 +13,5 @@ mod life;
 mod names;
 mod rebinding;
 mod reload;
+mod requests;
 mod rules;

@@ -38,6 +38,15 @@ fn a_connection_is_explained_with_the_rule_that_decides() {
         ),
         (&["REGISTRY.test.:18443"], 0, "TLS that names the same host, or HTTP"),
         (&["plain.test:18080"], 0, "any protocol"),
+        (&["reading.test:18080"], 0, "HTTP without TLS: rules are about its requests"),
+        (
+            &["GET http://reading.test:18080/v1/x"],
+            0,
+            "allow: reading.test:18080 GET /v1/x: rule \"reading\" decides",
+        ),
+        (&["POST http://reading.test:18080/v1/x"], 1, "no rule allows it (default)"),
+        (&["GET http://reading.test:18080/v1/private/x"], 1, "it is private (no-private"),
+        (&["GET http://reading.test:18080/v1/../x"], 1, "can be read in two ways (network.name)"),
         (&["careful.test:18080"], 1, "ask: careful.test:18080: it costs money (careful (./p.toml:"),
         (
             &["secret.files.test:18080"],
@@ -89,7 +98,22 @@ fn a_rule_that_means_nothing_or_not_what_it_says_does_not_load() {
             "id='a'\ndecision='allow'\nhost=['a.test']\nport=[1]\nwhen={profile=['b']}",
             "there is no [profile.b]",
         ),
-        ("id='a'\ndecision='allow'\nhost=['a.test']\nport=[1]\npath=['/x']", "unknown field"),
+        ("id='a'\ndecision='allow'\nhost=['a.test']\nport=[1]\nquery=['/x']", "unknown field"),
+        ("id='a'\ndecision='allow'\nhost=['a.test']\nport=[1]\npath=['/x*']", "is a whole part of a path"),
+        ("id='a'\ndecision='allow'\nhost=['a.test']\nport=[1]\npath=['/../x']", "can be read in two ways"),
+        ("id='a'\ndecision='allow'\nhost=['a.test']\nport=[1]\nmethod=['get']", "is no method"),
+        (
+            "id='a'\ndecision='allow'\naddress=['10.0.0.1']\nport=[1]\nmethod=['GET']",
+            "a rule about requests names hosts",
+        ),
+        (
+            "id='a'\ndecision='ask'\nhost=['a.test']\nport=[1]\nmethod=['GET']",
+            "a rule about requests allows or denies",
+        ),
+        (
+            "id='a'\ndecision='allow'\nhost=['a.test']\nport=[1]\nmethod=['GET']\ntunnel='any'",
+            "a rule about requests lets nothing else be spoken",
+        ),
         ("id='a'\ndecision='deny'\n[[connect]]\nid='a'\ndecision='deny'", "is taken by"),
         ("id='a'\ndecision='deny'\n[[rule]]\nid='a'\ndecision='deny'\nargv=['x']", "is taken by"),
     ] {

@@ -206,6 +206,12 @@ pub struct ConnectionRecord {
     /// Rules that only watch, and that are about it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed: Vec<String>,
+    /// Of one HTTP request without TLS: its method.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub method: String,
+    /// Its path, without the query.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
 }
 
 /// [`Record::ConnectionEnded`](super::Record::ConnectionEnded).

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::network::destination::Destination;
+use crate::network::{destination::Destination, http_request::HttpRequest};
 
 /// A connection that a command wants.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +13,8 @@ pub struct ConnectRequest<'a> {
     pub profile: &'a str,
     /// Where to.
     pub destination: &'a Destination,
+    /// The HTTP request that it is for, where that is known.
+    pub http: Option<&'a HttpRequest>,
     /// What a person has said yes to.
     pub approved: Approved<'a>,
 }

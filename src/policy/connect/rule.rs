@@ -8,7 +8,8 @@ use super::{
     source::{ConnectSource, ConnectWhen, Tunnel},
 };
 use crate::network::{
-    destination::{Destination, DestinationError, Host},
+    destination::{Destination, Host},
+    http_request::{HttpRequest, PathPattern, PathPatternError, WantedConnection, WantedConnectionError},
     pattern::{Cidr, CidrError, HostPattern, HostPatternError},
 };
 
@@ -28,6 +29,8 @@ pub struct ConnectRule {
     hosts: Vec<HostPattern>,
     addresses: Vec<Cidr>,
     ports: Vec<u16>,
+    methods: Vec<String>,
+    paths: Vec<PathPattern>,
     when: ConnectWhen,
 }
 
@@ -49,12 +52,29 @@ pub enum ConnectRuleError {
     /// A rule that allows or asks, without ports.
     #[error("port: a rule that allows or asks names its ports, from 1 to 65535")]
     Port,
+    /// A method that no request has.
+    #[error("method: {0:?} is no method: they are written in capital letters")]
+    Method(String),
+    /// A pattern of paths.
+    #[error("path: {0:?}: {1}")]
+    Path(String, PathPatternError),
+    /// A rule about requests that names no host.
+    #[error("host: a rule about requests names hosts")]
+    NoHostOfRequests,
+    /// Questions about requests do not exist.
+    #[error("decision: a rule about requests allows or denies")]
+    AskOfRequests,
+    /// A rule about requests that lets anything be spoken.
+    #[error("tunnel: a rule about requests lets nothing else be spoken")]
+    TunnelOfRequests,
     /// An effect of rules that allow.
     #[error("tunnel: a rule that denies has none")]
     TunnelOfDeny,
     /// An example that is no destination.
-    #[error("{0:?} is no example of a destination such as \"example.org:443\": {1}")]
-    Example(String, DestinationError),
+    #[error(
+        "{0:?} is no example of a destination such as \"example.org:443\", or of a request such as \"GET http://example.org/\": {1}"
+    )]
+    Example(String, WantedConnectionError),
     /// An example of `matches`.
     #[error("matches: the rule does not match {0:?}")]
     ExampleMissed(String),
@@ -68,10 +88,13 @@ impl ConnectRuleError {
     pub fn key(&self) -> &'static str {
         match self {
             Self::Id(_) => "id",
-            Self::Host(..) | Self::NoHost => "host",
+            Self::Method(_) => "method",
+            Self::Path(..) => "path",
+            Self::AskOfRequests => "decision",
+            Self::Host(..) | Self::NoHost | Self::NoHostOfRequests => "host",
             Self::Address(..) => "address",
             Self::Port => "port",
-            Self::TunnelOfDeny => "tunnel",
+            Self::TunnelOfDeny | Self::TunnelOfRequests => "tunnel",
             Self::Example(..) | Self::ExampleMissed(_) => "matches",
             Self::ExampleCaught(_) => "rejects",
         }
@@ -81,11 +104,19 @@ impl ConnectRuleError {
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Host(text, _)
+            | Self::Method(text)
+            | Self::Path(text, _)
             | Self::Address(text, _)
             | Self::Example(text, _)
             | Self::ExampleMissed(text)
             | Self::ExampleCaught(text) => Some(text),
-            Self::Id(_) | Self::NoHost | Self::Port | Self::TunnelOfDeny => None,
+            Self::Id(_)
+            | Self::NoHost
+            | Self::NoHostOfRequests
+            | Self::AskOfRequests
+            | Self::TunnelOfRequests
+            | Self::Port
+            | Self::TunnelOfDeny => None,
         }
     }
 }
@@ -111,6 +142,10 @@ impl ConnectRule {
         if source.port.contains(&0) {
             return Err(ConnectRuleError::Port);
         }
+        check_requests(source)?;
+        let path = |text: &String| {
+            PathPattern::parse(text).map_err(|error| ConnectRuleError::Path(text.clone(), error))
+        };
         let host = |text: &String| {
             HostPattern::parse(text).map_err(|error| ConnectRuleError::Host(text.clone(), error))
         };
@@ -125,6 +160,8 @@ impl ConnectRule {
             hosts: source.host.iter().map(host).collect::<Result<_, _>>()?,
             addresses: source.address.iter().map(address).collect::<Result<_, _>>()?,
             ports: source.port.clone(),
+            methods: source.method.clone(),
+            paths: source.path.iter().map(path).collect::<Result<_, _>>()?,
             when: source.when.clone(),
         };
         rule.check_examples(source)?;
@@ -133,9 +170,9 @@ impl ConnectRule {
 
     fn check_examples(&self, source: &ConnectSource) -> Result<(), ConnectRuleError> {
         let matches = |text: &String| {
-            let destination =
-                Destination::parse(text).map_err(|error| ConnectRuleError::Example(text.clone(), error))?;
-            Ok(self.matches_example(&destination))
+            let wanted = WantedConnection::parse(text)
+                .map_err(|error| ConnectRuleError::Example(text.clone(), error))?;
+            Ok(self.matches_example(&wanted))
         };
         for text in &source.matches {
             if !matches(text)? {
@@ -151,8 +188,11 @@ impl ConnectRule {
     }
 
     /// Examples are of names or of addresses, without a principal.
-    fn matches_example(&self, destination: &Destination) -> bool {
+    fn matches_example(&self, wanted: &WantedConnection) -> bool {
+        let destination: &Destination = &wanted.destination;
         self.has_port(destination.port)
+            && (!self.is_about_requests()
+                || wanted.request.as_ref().is_some_and(|one| self.matches_request(one)))
             && match &destination.host {
                 Host::Name(_) => self.names_host(&destination.host),
                 Host::Address(address) => self.hosts.is_empty() && self.covers(*address),
@@ -165,6 +205,17 @@ impl ConnectRule {
         is_one_of(&self.when.principal, request.principal)
             && is_one_of(&self.when.profile, request.profile)
             && self.has_port(request.destination.port)
+    }
+
+    /// Whether it is about HTTP requests, and not about connections as a whole.
+    pub(super) fn is_about_requests(&self) -> bool {
+        !self.methods.is_empty() || !self.paths.is_empty()
+    }
+
+    /// Whether this request has one of its methods and one of its paths.
+    pub(super) fn matches_request(&self, request: &HttpRequest) -> bool {
+        (self.methods.is_empty() || self.methods.contains(&request.method))
+            && (self.paths.is_empty() || self.paths.iter().any(|path| path.matches(&request.path)))
     }
 
     /// The ports that it names; none means all.
@@ -197,5 +248,22 @@ impl ConnectRule {
     /// Whether it names this address.
     pub(super) fn covers(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|network| network.contains(address))
+    }
+}
+
+fn check_requests(source: &ConnectSource) -> Result<(), ConnectRuleError> {
+    if source.method.is_empty() && source.path.is_empty() {
+        return Ok(());
+    }
+    let is_method =
+        |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
+    if let Some(wrong) = source.method.iter().find(|text| !is_method(text)) {
+        return Err(ConnectRuleError::Method(wrong.clone()));
+    }
+    match (source.decision, source.tunnel) {
+        _ if source.host.is_empty() => Err(ConnectRuleError::NoHostOfRequests),
+        (Decision::Ask, _) => Err(ConnectRuleError::AskOfRequests),
+        (_, Tunnel::Any) => Err(ConnectRuleError::TunnelOfRequests),
+        (Decision::Allow | Decision::Deny, Tunnel::Checked) => Ok(()),
     }
 }

@@ -23,6 +23,12 @@ pub struct ConnectSource {
     /// TCP ports. A rule that allows or asks names them; in one that denies, none means all.
     #[serde(default)]
     pub port: Vec<u16>,
+    /// Methods of HTTP requests, as `"GET"`. The rule is about requests then, and about what has none in no way.
+    #[serde(default)]
+    pub method: Vec<String>,
+    /// Paths of HTTP requests: `"/simple/*"`, where `*` is one part, and `**` all further ones. Likewise.
+    #[serde(default)]
+    pub path: Vec<String>,
     /// What may be spoken in a connection to a name.
     #[serde(default)]
     pub tunnel: Tunnel,

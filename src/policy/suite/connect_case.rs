@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::SuiteCase;
 use crate::{
-    network::destination::{Destination, Host},
+    network::{destination::Host, http_request::WantedConnection},
     policy::{
         command::rule::{Decision, RuleAt},
         connect::{Approved, ConnectRequest, DialTarget, NAME_RULE},
@@ -26,12 +26,17 @@ pub(super) fn evaluate(
     destination: &str,
     address: Option<IpAddr>,
 ) -> Result<(Decision, String), String> {
-    let Ok(destination) = Destination::parse(destination) else {
+    let Ok(WantedConnection { destination, request: http }) = WantedConnection::parse(destination) else {
         return Ok((Decision::Deny, NAME_RULE.to_owned()));
     };
     let approved = Approved::Nothing;
-    let request =
-        ConnectRequest { principal, profile: profile.as_str(), destination: &destination, approved };
+    let request = ConnectRequest {
+        principal,
+        profile: profile.as_str(),
+        destination: &destination,
+        http: http.as_ref(),
+        approved,
+    };
     let address = match (&destination.host, address) {
         (Host::Address(_), Some(_)) => return Err("an address leads to no other address".to_owned()),
         (Host::Address(own), None) => Some(*own),

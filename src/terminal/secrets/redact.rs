@@ -27,6 +27,7 @@ pub fn redact_secrets(record: &mut Record, masker: &Masker) {
         Record::Connection(connection) => {
             mask_text(&mut connection.host, masker);
             mask_text(&mut connection.reason, masker);
+            mask_text(&mut connection.path, masker);
         }
         Record::ConnectionEnded(ended) => mask_text(&mut ended.host, masker),
         Record::ExecsAllowed(allowed) => {
@@ -61,6 +62,7 @@ pub fn redact_all(record: &mut Record) {
         Record::ExecAsked(asked) => redact_exec(&mut asked.exec),
         Record::Connection(connection) => {
             (connection.host, connection.reason) = (REDACTED.to_owned(), REDACTED.to_owned());
+            connection.path = REDACTED.to_owned();
         }
         Record::ConnectionEnded(ended) => ended.host = REDACTED.to_owned(),
         Record::ExecsAllowed(allowed) => {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     journal::{ConnectionRecord, RecordedVerdict},
+    network::http_request::{HttpRequest, RequestPath, RequestPathError},
     printable,
     proto::net::{Attempt, Protocol},
     sandbox::net_link::{Asker, NetOwner},
@@ -19,6 +20,8 @@ const TEXT_MAX_BYTES: usize = 320;
 pub(super) struct Wanted<'a> {
     pub(super) owner: &'a NetOwner,
     pub(super) attempt: &'a Attempt,
+    /// Of its HTTP request, without what is secret.
+    pub(super) path: &'a str,
     pub(super) terminal: Option<&'a Arc<Terminal>>,
     pub(super) asker: &'a Asker,
 }
@@ -47,7 +50,15 @@ pub(super) fn record(wanted: Wanted<'_>) -> ConnectionRecord {
         protocol: protocol.to_owned(),
         connection: None,
         observed: Vec::new(),
+        method: bounded(&wanted.attempt.method),
+        path: bounded(wanted.path),
     }
+}
+
+/// The HTTP request that an attempt is for, or why it cannot be judged.
+pub(super) fn http_request(attempt: &Attempt) -> Option<Result<HttpRequest, RequestPathError>> {
+    let path = || RequestPath::parse(&attempt.path);
+    (!attempt.method.is_empty()).then(|| Ok(HttpRequest { method: attempt.method.clone(), path: path()? }))
 }
 
 /// Its port; 0: it has none.

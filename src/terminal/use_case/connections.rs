@@ -9,7 +9,7 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 use ulid::Ulid;
 
 use super::{
-    connect_attempt::{Wanted, bounded, port, principal, record},
+    connect_attempt::{Wanted, bounded, http_request, port, principal, record},
     connect_bytes::ConnectBytes,
     connect_grants::{ConnectGrant, ConnectGrants},
     connect_questions::{Answered, ConnectQuestion, ConnectQuestions},
@@ -39,6 +39,7 @@ use crate::{
         audit::recorder::Recorder,
         counters::TerminalCounters,
         id::TerminalId,
+        secrets::redactor::KnownSecrets,
         state::{registry::Registry, terminal::Terminal},
     },
 };
@@ -64,6 +65,7 @@ pub(in crate::terminal) struct Connections {
     pub(in crate::terminal) questions: ConnectQuestions,
     pub(in crate::terminal) grants: ConnectGrants,
     pub(in crate::terminal) bytes: ConnectBytes,
+    pub(in crate::terminal) known_secrets: Arc<KnownSecrets>,
 }
 
 impl ConnectionObserver for Connections {
@@ -77,7 +79,11 @@ impl ConnectionObserver for Connections {
         async move {
             let attempt = question.attempt.unwrap_or_default();
             let terminal = self.terminal(owner, terminal.as_deref());
-            let wanted = Wanted { owner, attempt: &attempt, terminal: terminal.as_ref(), asker };
+            let path = match attempt.path.is_empty() {
+                true => String::new(),
+                false => self.known_secrets.redactor(&self.policy.current()).redact_text(&attempt.path),
+            };
+            let wanted = Wanted { owner, attempt: &attempt, path: &path, terminal: terminal.as_ref(), asker };
             self.decide(wanted, question.about).await
         }
         .boxed()
@@ -135,16 +141,23 @@ impl Connections {
         let principal = principal(wanted.owner);
         let place = (&*wanted.owner.sandbox_id, &*destination.to_string(), policy.generation());
         let granted = self.grants.approved(&wanted.attempt.approval, place);
+        let http = http_request(wanted.attempt);
         let request = ConnectRequest {
             principal: &principal,
             profile: &wanted.owner.profile,
             destination: &destination,
+            http: http.as_ref().and_then(|read| read.as_ref().ok()),
             approved: match &granted {
                 None => Approved::Nothing,
                 Some(addresses) if addresses.is_empty() => Approved::Name,
                 Some(addresses) => Approved::Addresses(addresses),
             },
         };
+        if let Some(Err(error)) = &http
+            && policy.connect_name(&request).requests_only
+        {
+            return self.deny(wanted, REQUEST_RULE, &error.to_string(), None).await;
+        }
         match about {
             // Names, bytes and bad requests are answered above.
             None | Some(About::Host(_) | About::Name(_) | About::Bytes(_) | About::BadRequest(_)) => {
@@ -242,7 +255,8 @@ impl Connections {
                 .map(|(address, _)| crate::network::address::dialled(*address).to_string())
                 .collect(),
             connection_id: id,
-            any_protocol: allowed.iter().all(|(_, by)| by.tunnel == Tunnel::Any),
+            any_protocol: allowed.iter().all(|(_, by)| by.tunnel == Tunnel::Any && !by.requests_only),
+            requests_only: by.requests_only,
             approval,
             is_counted: self.max_bytes(wanted.owner).is_some(),
             generation: policy.generation(),

@@ -86,6 +86,7 @@ impl TerminalContext {
             ),
             grants: ConnectGrants::default(),
             bytes: ConnectBytes::default(),
+            known_secrets: known_secrets.clone(),
         }));
         launch_context.agents.set_observer(Arc::new(Signatures { recorder: recorder.clone() }));
         launch_context.gates.set_observer(Arc::new(GateReports {
