@@ -119,14 +119,13 @@ fn the_callers_agent_logs_in_to_a_named_host_and_to_no_other() {
     assert!(is_in(&inside), "{}", shown(&inside));
     let refused = signer.inside(&options, &other.login());
     assert!(!refused.status.success() && refused.stdout.is_empty(), "{}", shown(&refused));
-    // A host that is named gets no agent to use in turn.
-    let forwarded = signer
-        .inside(&options, &named.login().replacen("ssh ", "ssh -A ", 1).replace("echo in", "ssh-add -L"));
-    assert!(
-        !forwarded.status.success() || forwarded.stdout.starts_with(b"ssh-ed25519"),
-        "{}",
-        shown(&forwarded)
-    );
+    // A host that is named cannot use the keys in turn: a signature of bytes of its own works there outside, and not from inside.
+    let probe = "'ssh-add -L > .ssh/forwarded.pub && ssh-add -q -T .ssh/forwarded.pub && echo in'";
+    let forward = named.login().replacen("ssh ", "ssh -A ", 1).replace("echo in", probe);
+    let outside = signer.outside(&forward);
+    assert!(is_in(&outside), "outside a forwarded agent signs: {}", shown(&outside));
+    let forwarded = signer.inside(&options, &forward);
+    assert!(!forwarded.status.success() && forwarded.stdout.is_empty(), "{}", shown(&forwarded));
     let signs = "ssh-add -L > key.pub && echo text > text && ssh-keygen -q -Y sign -n git -f key.pub text";
     assert!(!signer.inside(&options, signs).status.success(), "the profile names no namespace");
     let records = signer.signatures(&journal);
@@ -134,6 +133,7 @@ fn the_callers_agent_logs_in_to_a_named_host_and_to_no_other() {
         "\"host\":\"named.example\",\"user\":\"walker\"",
         "the profile names no host with this key",
         "nor a login to a host that has proven itself",
+        "the agent is forwarded to a host",
     ] {
         assert!(records.iter().any(|line| line.contains(wanted)), "{wanted}: {records:#?}");
     }
