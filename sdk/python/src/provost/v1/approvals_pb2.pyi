@@ -39,7 +39,7 @@ APPROVAL_DECISION_APPROVE: ApprovalDecision
 APPROVAL_DECISION_DENY: ApprovalDecision
 
 class Approval(_message.Message):
-    __slots__ = ("id", "state", "session_id", "principal", "matched_command", "program", "shell_line", "args", "cwd", "profile", "env_names", "rule", "reason", "request_digest", "generation", "created_at", "expires_at", "has_waiting_call", "request_id", "answer", "exec")
+    __slots__ = ("id", "state", "session_id", "principal", "matched_command", "program", "shell_line", "args", "cwd", "profile", "env_names", "rule", "reason", "request_digest", "generation", "created_at", "expires_at", "has_waiting_call", "request_id", "answer", "exec", "connection")
     ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class Approval(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     EXEC_FIELD_NUMBER: _ClassVar[int]
+    CONNECTION_FIELD_NUMBER: _ClassVar[int]
     id: str
     state: ApprovalState
     session_id: str
@@ -82,7 +83,20 @@ class Approval(_message.Message):
     request_id: str
     answer: ApprovalAnswer
     exec: ApprovalExec
-    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[ApprovalState, str]] = ..., session_id: _Optional[str] = ..., principal: _Optional[str] = ..., matched_command: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., profile: _Optional[str] = ..., env_names: _Optional[_Iterable[str]] = ..., rule: _Optional[str] = ..., reason: _Optional[str] = ..., request_digest: _Optional[str] = ..., generation: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., has_waiting_call: _Optional[bool] = ..., request_id: _Optional[str] = ..., answer: _Optional[_Union[ApprovalAnswer, _Mapping]] = ..., exec: _Optional[_Union[ApprovalExec, _Mapping]] = ...) -> None: ...
+    connection: ApprovalConnection
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[ApprovalState, str]] = ..., session_id: _Optional[str] = ..., principal: _Optional[str] = ..., matched_command: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., profile: _Optional[str] = ..., env_names: _Optional[_Iterable[str]] = ..., rule: _Optional[str] = ..., reason: _Optional[str] = ..., request_digest: _Optional[str] = ..., generation: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., has_waiting_call: _Optional[bool] = ..., request_id: _Optional[str] = ..., answer: _Optional[_Union[ApprovalAnswer, _Mapping]] = ..., exec: _Optional[_Union[ApprovalExec, _Mapping]] = ..., connection: _Optional[_Union[ApprovalConnection, _Mapping]] = ...) -> None: ...
+
+class ApprovalConnection(_message.Message):
+    __slots__ = ("terminal_id", "host", "port", "addresses")
+    TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    terminal_id: str
+    host: str
+    port: int
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, terminal_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., addresses: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ApprovalExec(_message.Message):
     __slots__ = ("terminal_id", "file", "interpreters", "args_omitted")

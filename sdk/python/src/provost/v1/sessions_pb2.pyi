@@ -43,7 +43,7 @@ class EnvVar(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
-    __slots__ = ("roots", "cwd", "env", "labels", "profile", "lifetime", "request_id", "read_only_roots", "extent", "name", "network", "owner_process", "front_end")
+    __slots__ = ("roots", "cwd", "env", "labels", "profile", "lifetime", "request_id", "read_only_roots", "extent", "name", "network", "owner_process", "front_end", "ssh_agent")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class CreateSessionRequest(_message.Message):
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     OWNER_PROCESS_FIELD_NUMBER: _ClassVar[int]
     FRONT_END_FIELD_NUMBER: _ClassVar[int]
+    SSH_AGENT_FIELD_NUMBER: _ClassVar[int]
     roots: _containers.RepeatedScalarFieldContainer[str]
     cwd: str
     env: _containers.RepeatedCompositeFieldContainer[EnvVar]
@@ -77,7 +78,8 @@ class CreateSessionRequest(_message.Message):
     network: _outcome_pb2.Network
     owner_process: ProcessIdentity
     front_end: str
-    def __init__(self, roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., request_id: _Optional[str] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., extent: _Optional[_Union[WorkspaceExtent, str]] = ..., name: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., owner_process: _Optional[_Union[ProcessIdentity, _Mapping]] = ..., front_end: _Optional[str] = ...) -> None: ...
+    ssh_agent: str
+    def __init__(self, roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., request_id: _Optional[str] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., extent: _Optional[_Union[WorkspaceExtent, str]] = ..., name: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., owner_process: _Optional[_Union[ProcessIdentity, _Mapping]] = ..., front_end: _Optional[str] = ..., ssh_agent: _Optional[str] = ...) -> None: ...
 
 class ProcessIdentity(_message.Message):
     __slots__ = ("pid", "start_ticks")
