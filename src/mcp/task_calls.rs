@@ -86,7 +86,10 @@ impl McpServer {
             let time = Duration::MAX;
             match waiting::wait(self.client(), &terminal, time, progress, &task.cancelled).await {
                 Ok(Waited::Ended | Waited::Running) => {
-                    return self.report(&terminal, Keep::IfNeeded).await.map(|result| TaskEnd::Answered(result.into()));
+                    return self
+                        .report(&terminal, Keep::IfNeeded)
+                        .await
+                        .map(|result| TaskEnd::Answered(result.into()));
                 }
                 Ok(Waited::Cancelled) => {
                     self.starter.release(terminal).await;

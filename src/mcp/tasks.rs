@@ -4,10 +4,7 @@
 //! The gateway knows whether a command runs, and keeps its output. Here is what it does not know: the question before the start, and
 //! the result that the client has not asked for yet.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::{
     model::{
@@ -67,7 +64,6 @@ impl CommandTask {
     fn new() -> Self {
         let now = current_timestamp();
         Self {
-            // In the order in which they begin.
             id: format!("task_{}", Ulid::generate()),
             created_at: now.clone(),
             updated_at: Mutex::new(now),
@@ -159,9 +155,9 @@ fn object(result: &CallToolResult) -> JsonObject {
     }
 }
 
-/// The tasks of a server, by id.
+/// The tasks of a server, in the order in which they began.
 #[derive(Debug, Default)]
-pub(super) struct Tasks(Mutex<BTreeMap<String, Arc<CommandTask>>>);
+pub(super) struct Tasks(Mutex<Vec<Arc<CommandTask>>>);
 
 impl Tasks {
     /// Begins a task. The oldest that is over makes room.
@@ -169,23 +165,22 @@ impl Tasks {
         let mut tasks = lock(&self.0);
         if tasks.len() >= TASKS_MAX {
             let is_over = |task: &CommandTask| matches!(*task.state.borrow(), TaskState::Over(_));
-            let oldest = tasks.iter().find(|(_, task)| is_over(task)).map(|(id, _)| id.clone());
+            let oldest = tasks.iter().position(|task| is_over(task));
             let advice = "Wait for some to end, or cancel some.";
-            let oldest = oldest.ok_or_else(|| ToolError::too_many("tasks", TASKS_MAX, advice))?;
-            tasks.remove(&oldest);
+            tasks.remove(oldest.ok_or_else(|| ToolError::too_many("tasks", TASKS_MAX, advice))?);
         }
         let task = Arc::new(CommandTask::new());
-        tasks.insert(task.id.clone(), task.clone());
+        tasks.push(task.clone());
         Ok(task)
     }
 
     pub(super) fn get(&self, id: &str) -> Option<Arc<CommandTask>> {
-        lock(&self.0).get(id).cloned()
+        lock(&self.0).iter().find(|task| task.id == id).cloned()
     }
 
     /// Forgets a task that the client never learned of.
     pub(super) fn forget(&self, task: &CommandTask) {
-        lock(&self.0).remove(&task.id);
+        lock(&self.0).retain(|other| other.id != task.id);
     }
 }
 

@@ -262,7 +262,7 @@ async fn a_client_that_takes_no_requests_is_asked_by_the_answer_of_its_call() {
             .with_request_state(state);
         let answered = within("the answer", client.service.call_tool_once(again)).await.expect("an answer");
         assert_eq!(asked.exists(), is_made, "{command} {answer}: {answered:?}");
-        assert_eq!(client.workspace.join("other").exists(), false);
+        assert!(!client.workspace.join("other").exists());
     }
     gateway.stop();
 }

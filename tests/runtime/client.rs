@@ -244,7 +244,7 @@ impl Client {
         let body = message.message.unwrap();
         match &body {
             Message::Exited(Exited { terminal_id, exit }) => {
-                let again = self.exits.insert(terminal_id.clone(), exit.unwrap());
+                let again = self.exits.insert(terminal_id.clone(), exit.clone().unwrap());
                 assert!(again.is_none(), "{terminal_id} has ended twice");
             }
             Message::Progress(progress) => self.progress.push_back(progress.clone()),
@@ -292,7 +292,7 @@ impl Client {
         let until = Instant::now() + TIMEOUT;
         loop {
             if let Some(exit) = self.exits.get(id) {
-                return *exit;
+                return exit.clone();
             }
             assert!(Instant::now() < until, "{id} has not ended");
             self.receive();

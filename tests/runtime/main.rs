@@ -73,6 +73,8 @@ fn supervise(arguments: &[String]) -> ! {
     };
     runtime::run(Ready {
         proxy_listeners: Vec::new(),
+        refusing_resolver: None,
+        route_counters: None,
         sandbox_id: "sbx_test".into(),
         listener: OwnedFd::from(UnixListener::bind(&arguments[0]).unwrap()),
         directories: arguments[2..].iter().map(directory).collect(),
