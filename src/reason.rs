@@ -179,7 +179,7 @@ reasons! {
     StdinClosed = "STDIN_CLOSED", FailedPrecondition;
     /// The terminal has pipes and not a pseudo-terminal.
     NoPty = "NO_PTY", FailedPrecondition;
-    /// No caller is awaited: it is no resumable run of an earlier gateway, or its caller is back, or came too late.
+    /// No caller is awaited: it is no resumable run of an earlier gateway or request, or its caller is there, or came too late.
     RunNotAwaited = "RUN_NOT_AWAITED", FailedPrecondition;
     /// The terminal has secrets, which a screen would show: its screen is not shown.
     ScreenHasSecrets = "SCREEN_HAS_SECRETS", FailedPrecondition;
@@ -195,7 +195,8 @@ reasons! {
     ShellBusy = "SHELL_BUSY", FailedPrecondition;
     /// The terminal has secrets: no line is run in it.
     ShellHasSecrets = "SHELL_HAS_SECRETS", FailedPrecondition;
-    /// The rules give the line a profile, a network or secrets that the shell does not have.
+    /// The rules give the line what a running shell cannot be given; `effects` names it: `profile`, `network`, `secrets`,
+    /// `environment`, `time_limit`, `idle_limit`, `limits`.
     LineNeedsOtherTerminal = "LINE_NEEDS_OTHER_TERMINAL", FailedPrecondition;
     /// A line runs in the kept shell: other input is refused until it is over.
     LineRunning = "LINE_RUNNING", FailedPrecondition;
