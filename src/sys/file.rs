@@ -4,7 +4,7 @@
 //! For /proc and cgroup files only: contents are bounded, nothing is created, nothing is retried.
 
 use std::{
-    ffi::{CStr, CString},
+    ffi::{CStr, CString, OsStr},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
         unix::ffi::OsStrExt,
@@ -20,6 +20,27 @@ use nix::{
 
 /// The most that is read of a kernel file, in bytes.
 const MAX_READ_BYTES: usize = 1 << 20;
+
+/// Gives something in a directory another name there, unless something has that name (renameat2(2), which not every C library has).
+///
+/// # Errors
+/// `EEXIST`: the name is taken; `EINVAL`: the file system cannot tell.
+pub fn rename_absent(directory: BorrowedFd<'_>, name: &OsStr, new_name: &OsStr) -> Result<(), Errno> {
+    let (name, new_name) = (c_path(Path::new(name))?, c_path(Path::new(new_name))?);
+    let directory = directory.as_raw_fd();
+    // SAFETY: the paths end with a NUL and outlive the call, which reads them.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_renameat2,
+            directory,
+            name.as_ptr(),
+            directory,
+            new_name.as_ptr(),
+            libc::RENAME_NOREPLACE,
+        )
+    };
+    Errno::result(done).map(drop)
+}
 
 /// A path as the kernel wants it.
 ///

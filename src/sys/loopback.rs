@@ -18,7 +18,8 @@ pub fn bring_up() -> Result<(), Errno> {
     request.ifr_name[0] = b'l' as libc::c_char;
     request.ifr_name[1] = b'o' as libc::c_char;
     // SAFETY: the request is the structure that this ioctl fills in, and outlives the call.
-    let known = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) };
+    let known =
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as libc::Ioctl, &raw mut request) };
     Errno::result(known)?;
     let up = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     // SAFETY: the flags are what the kernel has just stored, and any bits are valid for them.
@@ -27,6 +28,7 @@ pub fn bring_up() -> Result<(), Errno> {
     }
     request.ifr_ifru.ifru_flags = up;
     // SAFETY: the request is the structure that this ioctl reads, and outlives the call.
-    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    let done =
+        unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &raw const request) };
     Errno::result(done).map(drop)
 }

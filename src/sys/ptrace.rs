@@ -28,9 +28,14 @@ pub struct Traced {
     pub event: TraceEvent,
 }
 
-/// The requests of this file, as ptrace(2) numbers them.
-pub const REQUESTS: &[u32] =
-    &[libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT, libc::PTRACE_DETACH, libc::PTRACE_GETREGSET];
+/// The requests of this file, as ptrace(2) numbers them. C libraries differ in their type.
+pub const REQUESTS: &[u32] = &[
+    libc::PTRACE_SEIZE as RequestNumber,
+    libc::PTRACE_INTERRUPT as RequestNumber,
+    libc::PTRACE_DETACH as RequestNumber,
+    libc::PTRACE_GETREGSET as RequestNumber,
+];
+type RequestNumber = u32;
 
 /// Starts to trace a thread without stopping it; it will stop at its exec.
 ///

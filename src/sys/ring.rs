@@ -220,7 +220,10 @@ impl RingReader {
             libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS)
         };
         // hugetlbfs files can be sealed too, but touching their pages can still raise SIGBUS.
-        if seals < 0 || seals & SEALS != SEALS || system.f_type != libc::TMPFS_MAGIC {
+        if seals < 0
+            || seals & SEALS != SEALS
+            || system.f_type as libc::c_long != libc::TMPFS_MAGIC as libc::c_long
+        {
             return Err(RingOpenError::NotSealed);
         }
         let length = status.st_size.cast_unsigned();

@@ -15,10 +15,12 @@ use std::{
 use nix::{
     dir::{Dir, Type},
     errno::Errno,
-    fcntl::{OFlag, OpenHow, RenameFlags, ResolveFlag, openat2, readlinkat, renameat, renameat2},
+    fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat, renameat},
     sys::stat::{FileStat, Mode, SFlag, fchmod, fstat},
     unistd::{UnlinkatFlags, symlinkat, unlinkat, write},
 };
+
+use crate::sys::file::rename_absent;
 
 /// The most bytes of a control file that are read; a longer one counts as [`Content::Unsupported`].
 pub const MAX_CONTROL_FILE_BYTES: usize = 1 << 20;
@@ -266,7 +268,7 @@ fn make_file(directory: &OwnedFd, name: &OsStr, bytes: &[u8], mode: u32) -> Resu
 
 fn rename_to_quarantine(directory: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
     let new_name = suffixed(name, QUARANTINE_MARK);
-    match renameat2(directory, name, directory, new_name.as_os_str(), RenameFlags::RENAME_NOREPLACE) {
+    match rename_absent(directory.as_fd(), name, &new_name) {
         // A file system without the flag. The new name is unique.
         Err(Errno::EINVAL) => renameat(directory, name, directory, new_name.as_os_str()),
         done => done,

@@ -151,7 +151,7 @@ pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError
 }
 
 fn name_filesystem(path: &Path) -> String {
-    const NAMES: [(i64, &str); 10] = [
+    const NAMES: [(libc::c_long, &str); 10] = [
         (0xEF53, "ext4"),
         (0x0102_1994, "tmpfs"),
         (0x794C_7630, "overlay"),
@@ -164,7 +164,8 @@ fn name_filesystem(path: &Path) -> String {
         (0x8584_58F6, "ramfs"),
     ];
     let Ok(found) = nix::sys::statfs::statfs(path) else { return "unknown".into() };
-    let number = found.filesystem_type().0;
+    // C libraries differ in its sign.
+    let number = found.filesystem_type().0 as libc::c_long;
     NAMES
         .iter()
         .find(|(known, _)| *known == number)

@@ -62,9 +62,15 @@ fn soft_and_hard(limit: ResourceLimit) -> String {
     if limit.soft == limit.hard { limit.soft.to_string() } else { format!("{} {}", limit.soft, limit.hard) }
 }
 
+#[cfg(target_env = "musl")]
+type ResourceNumber = libc::c_int;
+#[cfg(not(target_env = "musl"))]
+type ResourceNumber = libc::c_uint;
+
 /// As profiles and `ulimit` call it.
 fn rlimit_name(resource: u32) -> &'static str {
-    match resource {
+    // C libraries differ in the type of these numbers.
+    match resource as ResourceNumber {
         libc::RLIMIT_AS => "as",
         libc::RLIMIT_CORE => "core",
         libc::RLIMIT_CPU => "cpu",
