@@ -23,7 +23,7 @@ use crate::{
 const LISTENERS_STEP: usize = 1;
 
 /// The lowest port that a process without privilege may bind, of the network namespace of who writes it: ip(7).
-const LOWEST_PORT: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+pub(super) const LOWEST_PORT: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
 /// Whether the calling process's network namespace has addresses for names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
