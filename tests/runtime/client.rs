@@ -41,6 +41,8 @@ pub struct Supervisor {
 pub enum Groups {
     /// The v2 tree, and v1 controllers where the host has them.
     All,
+    /// The same, and the supervisor is PID 1 of a namespace, so that a command can signal nothing outside.
+    AllInANamespace,
     /// v1 only.
     V1,
     /// None; the supervisor is PID 1 of a namespace instead.
@@ -66,7 +68,7 @@ impl Supervisor {
         let name = format!("{name}-{}", directory.path().file_name().unwrap().to_string_lossy());
         let mut made = Vec::new();
         let mut command = Command::new("unshare");
-        if groups == Groups::None {
+        if [Groups::None, Groups::AllInANamespace].contains(&groups) {
             command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
         }
         command.arg(std::env::current_exe().unwrap());

@@ -1,7 +1,8 @@
 //! The supervisor's event loop through its control socket, without a sandbox around it.
 //!
 //! A target with its own `main`: the supervisor must be a process with one thread, and the test harness of the
-//! standard library has more. Run as root: it makes control groups below its own. Arguments are parts of names.
+//! standard library has more. Run as root: it makes control groups below its own. Its arguments are the harness's: parts of
+//! names, and `--skip PART`.
 
 #[path = "../support/process_state.rs"]
 mod process_state;
@@ -34,24 +35,36 @@ fn main() {
 }
 
 fn run_rules(arguments: &[String]) {
-    let wanted: Vec<&String> = arguments.iter().filter(|one| !one.starts_with('-')).collect();
+    let (mut wanted, mut skipped) = (Vec::new(), Vec::new());
+    let mut arguments = arguments.iter().map(String::as_str);
+    while let Some(argument) = arguments.next() {
+        match argument {
+            "--skip" => skipped.push(arguments.next().expect("--skip needs a part of a name")),
+            "--test-threads" | "--format" | "--color" => drop(arguments.next()),
+            option if option.starts_with('-') => {}
+            part => wanted.push(part),
+        }
+    }
     if !nix::unistd::geteuid().is_root() {
         println!("SKIPPED: runtime: making control groups for the event loop needs root here");
         return;
     }
-    let mut failed = Vec::new();
+    let (mut failed, mut run) = (Vec::new(), 0);
     for (name, rule) in rules::ALL {
-        if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
+        let is_one_of = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
+        if !wanted.is_empty() && !is_one_of(&wanted) || is_one_of(&skipped) {
             continue;
         }
         let began = Instant::now();
         let outcome = std::panic::catch_unwind(rule);
         let word = if outcome.is_ok() { "ok" } else { "FAILED" };
         println!("test {name} ... {word} ({:.1} s)", began.elapsed().as_secs_f64());
+        run += 1;
         if outcome.is_err() {
             failed.push(*name);
         }
     }
+    println!("{run} of {} rules ran", rules::ALL.len());
     if !failed.is_empty() {
         println!("failed: {failed:?}");
         std::process::exit(1);

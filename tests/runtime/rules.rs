@@ -366,7 +366,8 @@ fn many_failures_to_start_leave_nothing_behind() {
 }
 
 fn a_stopped_start_does_not_stop_the_supervisor() {
-    let (_supervisor, mut client) = start();
+    let supervisor = Supervisor::start(Groups::AllInANamespace, WithoutGateway::GoOn);
+    let mut client = supervisor.connect();
     // Signals everything that has its uid, and so each new command between its setresuid and its exec.
     let line = "import os,signal\nprint('ready',flush=True)\nwhile True:\n  try: os.kill(-1, signal.SIGSTOP)\n  except OSError: pass";
     let python = command("term_stopper", &["python3", "-c", line]);
