@@ -230,6 +230,11 @@ impl Fixture {
         assert!(reloaded.status.success(), "{reloaded:?}");
     }
 
+    /// Puts the policy in force with further rules into force.
+    pub fn reload_with(&self, rules: &str) {
+        self.reload(&format!("{}\n{rules}", self.policy_text()));
+    }
+
     /// The gateway's policy file.
     pub fn policy_file(&self) -> PathBuf {
         self.gateway.directory().join("policies/default.toml")

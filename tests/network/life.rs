@@ -33,8 +33,7 @@ async fn a_rule_that_changes_holds_for_the_next_connection() {
     let fixture = Fixture::start();
     let session = Session::open(&fixture.gateway).await;
     assert_eq!(fixture.sh(&session, GET).finish().await.text(), "200\n");
-    let closed = "\n[[connect]]\nid = 'closed'\ndecision = 'deny'\nhost = ['registry.test']\n";
-    fixture.reload(&format!("{}{closed}", fixture.policy_text()));
+    fixture.reload_with("[[connect]]\nid = 'closed'\ndecision = 'deny'\nhost = ['registry.test']\n");
     let done = fixture.sh(&session, GET).finish().await;
     assert_eq!(done.text(), "403\n");
     assert_eq!(done.outcome.connect_denials[0].rule, "closed");

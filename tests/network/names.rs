@@ -263,14 +263,7 @@ async fn names_go_by_the_rules_that_are_in_force_and_their_number_is_bounded() {
         .create()
         .await;
     holder.until("SERVED").await;
-    let policy = fs::read_to_string(fixture.policy_file()).expect("the policy can be read");
-    let text = format!("{policy}\n[[connect]]\nid = 'closed'\ndecision = 'deny'\nhost = ['registry.test']\n");
-    fs::write(fixture.policy_file(), text).expect("the policy can be written");
-    let reloaded = std::process::Command::new(env!("CARGO_BIN_EXE_provost"))
-        .args(["policy", "reload", "--gateway", &format!("unix:{}", fixture.gateway.socket.display())])
-        .output()
-        .expect("provost can be started");
-    assert!(reloaded.status.success(), "{reloaded:?}");
+    fixture.reload_with("[[connect]]\nid = 'closed'\ndecision = 'deny'\nhost = ['registry.test']\n");
     fs::write(session.workspace.join("go"), "").expect("a file");
     let outcome = holder.wait().await;
     let text = String::from_utf8_lossy(&holder.output().await.data).into_owned();

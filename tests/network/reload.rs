@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The rule that comes with the other policy.
-const CLOSED: &str = "\n[[connect]]\nid = 'closed'\ndecision = 'deny'\nhost = ['plain.test']\n";
+const CLOSED: &str = "[[connect]]\nid = 'closed'\ndecision = 'deny'\nhost = ['plain.test']\n";
 
 /// Reads one whole answer.
 const READING: &str = "import socket
@@ -77,7 +77,7 @@ async fn connections_stay_open_when_rules_change_and_new_ones_go_by_them() {
     let fixture = Fixture::start();
     let session = Session::open(&fixture.gateway).await;
     let terminal = tunnels(&fixture, &session).await;
-    fixture.reload(&format!("{}{CLOSED}", fixture.policy_text()));
+    fixture.reload_with(CLOSED);
     assert_eq!(what_then(&terminal).await, "then served served 403");
     session.close().await;
     fixture.gateway.stop();
@@ -89,7 +89,7 @@ async fn where_the_profile_says_so_connections_are_closed_that_the_rules_allow_n
     fixture.reload(&with_key(&fixture.policy_text(), "on_reload = \"close\""));
     let session = Session::open(&fixture.gateway).await;
     let terminal = tunnels(&fixture, &session).await;
-    fixture.reload(&format!("{}{CLOSED}", fixture.policy_text()));
+    fixture.reload_with(CLOSED);
     let closed = eventually("the end of a connection", || {
         let ended = fixture.records("connection_ended");
         let failure = |record: &serde_json::Value| record["failure"].as_str().unwrap_or_default().to_owned();
@@ -167,7 +167,7 @@ async fn requests_on_a_connection_that_is_kept_alive_go_by_the_rules_in_force() 
         .stdin();
     let terminal = command.create().await;
     terminal.until("first 200 200").await;
-    fixture.reload(&format!("{}{}", fixture.policy_text(), CLOSED.replace("plain", "registry")));
+    fixture.reload_with(&CLOSED.replace("plain", "registry"));
     assert_eq!(what_then(&terminal).await, "then 403 403");
     session.close().await;
     fixture.gateway.stop();
