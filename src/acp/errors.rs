@@ -9,10 +9,12 @@ use std::error::Error as _;
 use agent_client_protocol_schema::v1::{Error, ErrorCode};
 use serde_json::{Map, Value};
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
 
 use crate::{
-    client::{self, advice_when_denied, advice_when_not_started},
+    client::{
+        self, advice_when_denied, advice_when_not_started, bad_field_of, details_of, message_with_field,
+        reason_of,
+    },
     printable,
 };
 
@@ -71,8 +73,7 @@ pub(super) fn from_create_status(status: &Status, command: &str) -> Error {
         let lost = "The gateway was lost before it said whether the command was started";
         return internal(sentence(&[lost, "if it was, it ends with the session", "try again later"]));
     }
-    let info = status.get_details_error_info();
-    let reason = info.as_ref().map(|info| info.reason.as_str()).unwrap_or_default();
+    let reason = &*reason_of(status);
     let detail = status.message();
     let (code, message) = match status.code() {
         Code::NotFound => return unknown_session(),
@@ -168,14 +169,7 @@ fn unavailable(status: &Status) -> &str {
 
 /// The message, with the name of the field before it.
 fn with_field(status: &Status) -> String {
-    let field = status
-        .get_details_bad_request()
-        .and_then(|bad| bad.field_violations.into_iter().next())
-        .map(|violation| violation.field);
-    match field.map(|field| protocol_name(&field)) {
-        Some(field) if !status.message().contains(&field) => format!("{field}: {}", status.message()),
-        _ => status.message().to_owned(),
-    }
+    message_with_field(status, bad_field_of(status).map(|field| protocol_name(&field)).as_deref())
 }
 
 /// The gateway's names of fields, as the protocol spells them.
@@ -188,12 +182,11 @@ fn protocol_name(field: &str) -> String {
 
 /// The other details of the gateway's answer, for programs.
 fn data_of(status: &Status) -> Value {
-    let mut data = Map::new();
-    if let Some(info) = status.get_details_error_info() {
-        data.insert("reason".to_owned(), info.reason.into());
-        let mut details: Vec<_> = info.metadata.into_iter().filter(|(name, _)| name != "reason").collect();
-        details.sort();
-        data.extend(details.into_iter().map(|(name, value)| (name, value.into())));
+    let mut data: Map<String, Value> =
+        details_of(status).into_iter().map(|(name, value)| (name, value.into())).collect();
+    let reason = reason_of(status);
+    if !reason.is_empty() {
+        data.insert("reason".to_owned(), reason.into());
     }
     Value::Object(data)
 }
@@ -224,7 +217,7 @@ fn sentence(parts: &[&str]) -> String {
 mod tests {
     use std::collections::HashMap;
 
-    use tonic_types::ErrorDetails;
+    use tonic_types::{ErrorDetails, StatusExt as _};
 
     use super::*;
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use agent_client_protocol_schema::v1::{CreateTerminalRequest, SessionId};
 use tokio::sync::oneshot;
 use tonic::{Code, Status, Streaming};
-use tonic_types::StatusExt;
 use ulid::Ulid;
 
 use super::{
@@ -20,8 +19,12 @@ use super::{
     terminal::AcpTerminal,
     terminals::AcpTerminals,
 };
-use crate::proto::v1::{
-    self, ApprovalDecision, ListApprovalsRequest, RunLineRequest, RunLineResponse, run_line_response::Event,
+use crate::{
+    client::{detail_of, reason_of},
+    proto::v1::{
+        self, ApprovalDecision, ListApprovalsRequest, RunLineRequest, RunLineResponse,
+        run_line_response::Event,
+    },
 };
 
 /// Of a line's output, unless its request says otherwise.
@@ -177,8 +180,7 @@ impl AcpTerminals {
         asked: &Status,
         cancelled: impl Future<Output = ()>,
     ) -> Result<(), Status> {
-        let info = asked.get_details_error_info();
-        let Some(id) = info.and_then(|mut info| info.metadata.remove("approval_id")) else {
+        let Some(id) = detail_of(asked, "approval_id") else {
             return Err(asked.clone());
         };
         let client = self.0.client.client();
@@ -212,10 +214,6 @@ async fn first_event(
         Some(Event::Started(started)) => Ok((started.line_id, events)),
         _ => Err(Status::unavailable("the gateway has ended the line's events")),
     }
-}
-
-fn reason_of(status: &Status) -> String {
-    status.get_details_error_info().map(|info| info.reason).unwrap_or_default()
 }
 
 /// A request as one line for a shell.

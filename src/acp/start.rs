@@ -8,7 +8,6 @@ use std::sync::Arc;
 use agent_client_protocol_schema::v1::{CreateTerminalRequest, Error};
 use tokio::sync::oneshot;
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
 use ulid::Ulid;
 
 use super::{
@@ -20,7 +19,7 @@ use super::{
     terminal::AcpTerminal,
     terminals::{AcpTerminals, TERMINALS_MAX, release},
 };
-use crate::proto::v1;
+use crate::{client::reason_of, proto::v1};
 
 impl AcpTerminals {
     /// Starts a command in a task of its own: a caller that goes away leaves nothing running.
@@ -185,6 +184,5 @@ impl Drop for Unclaimed {
 }
 
 fn is_command_not_found(status: &Status) -> bool {
-    status.code() == Code::FailedPrecondition
-        && status.get_details_error_info().is_some_and(|info| info.reason == "COMMAND_NOT_FOUND")
+    status.code() == Code::FailedPrecondition && reason_of(status) == "COMMAND_NOT_FOUND"
 }

@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, fmt::Display, process::ExitCode};
 
 use serde::Serialize;
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
+
+use crate::client;
 
 /// Exit status of a command that its time limit ended.
 pub(super) const TIME_LIMIT: u8 = 124;
@@ -99,18 +100,13 @@ impl Display for CliError {
 
 impl From<Status> for CliError {
     fn from(status: Status) -> Self {
-        let info = status.get_details_error_info();
-        let reason = info.as_ref().map(|info| info.reason.clone()).unwrap_or_default();
-        let field = status
-            .get_details_bad_request()
-            .and_then(|bad| bad.field_violations.into_iter().next())
-            .map(|violation| violation.field);
+        let (reason, field) = (client::reason_of(&status), client::bad_field_of(&status));
         Self {
             exit_status: exit_status_of(status.code(), &reason),
             advice: advice_for(status.code(), &reason),
             message: sentence(&status),
             field: field.filter(|field| !status.message().contains(field.as_str())),
-            details: info.map(|info| info.metadata.into_iter().collect()).unwrap_or_default(),
+            details: client::details_of(&status),
             reason: if reason.is_empty() { format!("{:?}", status.code()) } else { reason },
         }
     }
@@ -154,7 +150,7 @@ fn advice_for(code: Code, reason: &str) -> Option<String> {
 mod tests {
     use std::collections::HashMap;
 
-    use tonic_types::ErrorDetails;
+    use tonic_types::{ErrorDetails, StatusExt as _};
 
     use super::*;
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
+
+use crate::client;
 
 /// How long a restarted gateway may take until it serves again.
 const RECONNECT_FOR: Duration = Duration::from_secs(30);
@@ -93,7 +94,7 @@ where
 
 /// Whether the connection was lost, and not the call refused.
 pub(super) fn is_disconnect(status: &Status) -> bool {
-    let has_reason = status.get_details_error_info().is_some_and(|info| info.reason != "DRAINING");
+    let has_reason = !matches!(client::reason_of(status).as_str(), "" | "DRAINING");
     let codes = [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::Internal];
     !has_reason && codes.contains(&status.code())
 }

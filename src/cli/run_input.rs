@@ -14,7 +14,7 @@ use super::{
     run_control::is_end_of_reader,
     stdio,
 };
-use crate::proto::v1;
+use crate::{client, proto::v1};
 
 /// How long to wait until the command has read what a lost write has given it.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
@@ -71,7 +71,5 @@ async fn write(
 
 /// Whether another write is under way.
 fn is_pending(status: &tonic::Status) -> bool {
-    use tonic_types::StatusExt;
-    let errno = status.get_details_error_info().and_then(|info| info.metadata.get("errno").cloned());
-    errno.is_some_and(|errno| errno == nix::libc::EAGAIN.to_string())
+    client::detail_of(status, "errno").is_some_and(|errno| errno == nix::libc::EAGAIN.to_string())
 }

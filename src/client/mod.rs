@@ -7,6 +7,7 @@
 mod advice;
 mod denial;
 mod front_end;
+mod refusal;
 mod retrying;
 mod ssh_agent;
 mod unreachable;
@@ -29,6 +30,9 @@ use crate::proto::v1::{
 pub use advice::{advice_when_denied, advice_when_not_started};
 pub use denial::{denial_json, denial_line, denial_lines};
 pub use front_end::FrontEnd;
+pub use refusal::{
+    bad_field_of, detail_of, details_of, message_with_field, message_with_rule, reason_of, reason_or_code_of,
+};
 pub use retrying::{Attempts, RetryingClient, is_unanswered, may_have_been_received};
 pub use ssh_agent::ssh_agent_socket;
 pub use unreachable::{offers_proxy, unreachable_json};

@@ -14,9 +14,8 @@ use std::{
 
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
 
-use super::Client;
+use super::{Client, refusal::reason_of};
 
 /// How long a gateway may be away before those who call it are told.
 const OUTAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -148,7 +147,7 @@ impl Attempts<'_> {
 /// Whether a call ended without the gateway's answer: the connection has failed, or the gateway ends and leaves the
 /// answer to the next one. A status that came over the wire has no source.
 pub fn is_unanswered(status: &Status) -> bool {
-    status.source().is_some() || status.get_details_error_info().is_some_and(|info| info.reason == "DRAINING")
+    status.source().is_some() || reason_of(status) == "DRAINING"
 }
 
 /// Whether the gateway may have done what was asked, although it has not said so. Where no connection was made, it was

@@ -4,10 +4,12 @@
 
 use serde_json::Value;
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
 
 use super::message::{ErrorCode, RpcError};
-use crate::client::{advice_when_denied, advice_when_not_started, is_unanswered, may_have_been_received};
+use crate::client::{
+    advice_when_denied, advice_when_not_started, bad_field_of, details_of, is_unanswered,
+    may_have_been_received, message_with_field, message_with_rule, reason_or_code_of,
+};
 
 /// What the gateway says to a command that is to be started, or to a session that is to be opened.
 pub(super) fn not_started(status: &Status) -> RpcError {
@@ -19,16 +21,12 @@ pub(super) fn not_started(status: &Status) -> RpcError {
         let away = "the gateway does not answer; nothing was run, here or elsewhere";
         return RpcError::new(ErrorCode::Refused, "GATEWAY_AWAY", away);
     }
-    let reason = reason_of(status);
+    let reason = reason_or_code_of(status);
     let text = status.message().trim_end_matches('.');
     let (code, message) = match status.code() {
         Code::PermissionDenied => {
-            // The gateway's sentence often names it already.
-            let rule = detail(status, "rule").map(|rule| format!("rule {rule:?}"));
-            let rule = rule.filter(|rule| !text.contains(rule.as_str()));
-            let rule = rule.map(|rule| format!(" ({rule})")).unwrap_or_default();
-            let advice = advice_when_denied(&reason);
-            (ErrorCode::Refused, format!("denied: {text}{rule}; nothing was run. Advice: {advice}"))
+            let (text, advice) = (message_with_rule(status), advice_when_denied(&reason));
+            (ErrorCode::Refused, format!("denied: {text}; nothing was run. Advice: {advice}"))
         }
         Code::InvalidArgument => (ErrorCode::InvalidParams, with_field(status)),
         _ => match advice_when_not_started(&reason) {
@@ -48,42 +46,27 @@ pub(super) fn of_process(status: &Status) -> RpcError {
             "the gateway does not answer; the command may go on",
         )
     } else {
-        RpcError::new(ErrorCode::Refused, &reason_of(status), &with_field(status))
+        RpcError::new(ErrorCode::Refused, &reason_or_code_of(status), &with_field(status))
     };
     with_details(error, status)
 }
 
-/// The gateway's reason, or else the code's name.
-fn reason_of(status: &Status) -> String {
-    let info = status.get_details_error_info().filter(|info| !info.reason.is_empty());
-    info.map_or_else(|| format!("{:?}", status.code()).to_ascii_uppercase(), |info| info.reason)
-}
-
-fn detail(status: &Status, name: &str) -> Option<String> {
-    status.get_details_error_info()?.metadata.remove(name)
-}
-
 fn with_details(mut error: RpcError, status: &Status) -> RpcError {
-    let metadata = status.get_details_error_info().map(|info| info.metadata).unwrap_or_default();
-    for (name, value) in metadata {
+    for (name, value) in details_of(status) {
         error.data.entry(name).or_insert_with(|| Value::from(value));
     }
     error
 }
 
 fn with_field(status: &Status) -> String {
-    let violations = status.get_details_bad_request().map(|bad| bad.field_violations).unwrap_or_default();
-    match violations.into_iter().next().map(|violation| violation.field) {
-        Some(field) if !status.message().contains(&field) => format!("{field}: {}", status.message()),
-        _ => status.message().to_owned(),
-    }
+    message_with_field(status, bad_field_of(status).as_deref())
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
 
-    use tonic_types::ErrorDetails;
+    use tonic_types::{ErrorDetails, StatusExt as _};
 
     use super::*;
 

@@ -6,10 +6,12 @@
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde_json::{Map, Value, json};
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
 
 use crate::{
-    client::{advice_when_denied, advice_when_not_started, is_unanswered, may_have_been_received},
+    client::{
+        advice_when_denied, advice_when_not_started, bad_field_of, details_of, is_unanswered,
+        may_have_been_received, message_with_field, message_with_rule, reason_or_code_of,
+    },
     printable,
 };
 
@@ -82,13 +84,12 @@ impl ToolError {
                  start it.",
             );
         }
-        let reason = reason_of(status);
+        let reason = reason_or_code_of(status);
         let text = status.message().trim_end_matches('.');
         let message = match status.code() {
             Code::PermissionDenied => {
-                let rule = detail(status, "rule").map(|rule| format!(" (rule {rule:?})")).unwrap_or_default();
-                let rule = if text.contains(rule.trim()) { String::new() } else { rule };
-                format!("Denied: {text}{rule}. Nothing was run. Advice: {}.", advice_when_denied(&reason))
+                let text = message_with_rule(status);
+                format!("Denied: {text}. Nothing was run. Advice: {}.", advice_when_denied(&reason))
             }
             Code::InvalidArgument => format!("The arguments cannot be used: {}.", with_field(status)),
             Code::ResourceExhausted => {
@@ -101,7 +102,7 @@ impl ToolError {
                 advice => format!("The command was not started: {text}. Advice: {advice}."),
             },
         };
-        Self { details: details_of(status), ..Self::new(&reason, &message) }
+        Self { details: details(status), ..Self::new(&reason, &message) }
     }
 
     /// What the gateway says to a call about a command.
@@ -118,7 +119,7 @@ impl ToolError {
             _ => {
                 let text = status.message().trim_end_matches('.');
                 let message = format!("The gateway could not do this: {text}.");
-                Self { details: details_of(status), ..Self::new(&reason_of(status), &message) }
+                Self { details: details(status), ..Self::new(&reason_or_code_of(status), &message) }
             }
         }
     }
@@ -133,37 +134,19 @@ impl ToolError {
     }
 }
 
-/// A detail that the gateway gives.
-pub(super) fn detail(status: &Status, name: &str) -> Option<String> {
-    status.get_details_error_info()?.metadata.remove(name)
-}
-
-/// The gateway's reason, or else the code's name.
-pub(super) fn reason_of(status: &Status) -> String {
-    let info = status.get_details_error_info().filter(|info| !info.reason.is_empty());
-    info.map_or_else(|| format!("{:?}", status.code()).to_ascii_uppercase(), |info| info.reason)
-}
-
-fn details_of(status: &Status) -> Map<String, Value> {
-    let metadata = status.get_details_error_info().map(|info| info.metadata).unwrap_or_default();
-    let mut details: Vec<_> = metadata.into_iter().collect();
-    details.sort();
-    details.into_iter().map(|(name, value)| (name, value.into())).collect()
+fn details(status: &Status) -> Map<String, Value> {
+    details_of(status).into_iter().map(|(name, value)| (name, value.into())).collect()
 }
 
 fn with_field(status: &Status) -> String {
-    let violations = status.get_details_bad_request().map(|bad| bad.field_violations).unwrap_or_default();
-    match violations.into_iter().next().map(|violation| violation.field) {
-        Some(field) if !status.message().contains(&field) => format!("{field}: {}", status.message()),
-        _ => status.message().to_owned(),
-    }
+    message_with_field(status, bad_field_of(status).as_deref())
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
 
-    use tonic_types::ErrorDetails;
+    use tonic_types::{ErrorDetails, StatusExt as _};
 
     use super::*;
 

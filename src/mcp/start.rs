@@ -13,11 +13,11 @@ use ulid::Ulid;
 use super::{
     arguments::{RunArguments, StartArguments},
     elicitation::{self, Answer, Approvals},
-    errors::{self, ToolError},
+    errors::ToolError,
     session::{Caller, McpSession},
 };
 use crate::{
-    client::RetryingClient,
+    client::{RetryingClient, detail_of, reason_of},
     proto::v1::{self, create_terminal_request::Command},
 };
 
@@ -154,8 +154,8 @@ impl Starter {
             Err(status) if self.approvals == Approvals::ByClient => status,
             created => return created,
         };
-        let approval = errors::detail(&refused, "approval_id");
-        let (Some(approval), "APPROVAL_REQUIRED") = (approval, errors::reason_of(&refused).as_str()) else {
+        let approval = detail_of(&refused, "approval_id");
+        let (Some(approval), "APPROVAL_REQUIRED") = (approval, reason_of(&refused).as_str()) else {
             return Err(refused);
         };
         let decision = match elicitation::ask(caller, &approval, &command.shown(), refused.message()).await {

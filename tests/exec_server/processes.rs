@@ -60,6 +60,7 @@ fn a_denied_process_names_the_rule_and_its_reason_and_an_exec_within_one_is_told
     );
     let message = error["message"].as_str().expect("a text");
     assert!(message.contains("touching is for people") && message.contains("nothing was run"), "{message}");
+    assert_eq!(message.matches("rule \"no-touch\"").count(), 1, "{message}");
     // The name is free again.
     let ended = peer.line("p", "n=touch; $n made; echo after");
     assert_eq!((ended.exit_code, ended.stdout.as_str()), (0, "after\n"), "{ended:?}");
