@@ -14,14 +14,14 @@ use crate::{
 };
 
 /// A person at a gateway.
-struct Approver(ApprovalsClient<Channel>);
+pub(crate) struct Approver(ApprovalsClient<Channel>);
 
 impl Approver {
-    fn of(caller: &Caller) -> Self {
+    pub(crate) fn of(caller: &Caller) -> Self {
         Self(ApprovalsClient::new(caller.channel()))
     }
 
-    async fn list(&mut self) -> Vec<Approval> {
+    pub(crate) async fn list(&mut self) -> Vec<Approval> {
         let listed = self.0.list_approvals(ListApprovalsRequest::default()).await;
         listed.expect("they can be listed").into_inner().approvals
     }
@@ -48,6 +48,12 @@ impl Approver {
             }
         })
         .await;
+    }
+
+    /// Says yes to the next question.
+    pub(crate) async fn approve_next(&mut self) {
+        let question = self.question(ApprovalState::Pending).await;
+        self.answer(&question, ApprovalDecision::Approve).await;
     }
 
     async fn answer(&mut self, approval: &Approval, decision: ApprovalDecision) {
@@ -132,8 +138,7 @@ async fn every_way_to_a_host_is_asked_about_once() {
     let mut approver = Approver::of(&session.caller);
     for (way, asked) in WAYS.iter().zip(1..) {
         let running = tokio::spawn(fixture.sh(&session, way).finish());
-        let question = approver.question(ApprovalState::Pending).await;
-        approver.answer(&question, ApprovalDecision::Approve).await;
+        approver.approve_next().await;
         let done = within("the end of it", running).await.expect("it is not cancelled");
         assert!(done.text().contains("SERVED GET careful.test"), "{way}: {}", done.text());
         assert_eq!(approver.list().await.len(), asked, "{way}");

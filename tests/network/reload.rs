@@ -3,6 +3,7 @@
 use provost::proto::v1::Network;
 
 use crate::{
+    asked::Approver,
     fixture::Fixture,
     support::{EndOfInput, Session, Terminal, code, eventually},
 };
@@ -41,16 +42,17 @@ def ask(connection, host):
     except OSError:
         return 'closed'
 plain, _ = tunnel('plain.test')
-other, _ = tunnel('registry.test')
-print('first', ask(plain, 'plain.test'), ask(other, 'registry.test'), flush=True)
+other, _ = tunnel('OTHER')
+print('first', ask(plain, 'plain.test'), ask(other, 'OTHER'), flush=True)
 input()
-print('then', ask(plain, 'plain.test'), ask(other, 'registry.test'), tunnel('plain.test')[1], flush=True)
+print('then', ask(plain, 'plain.test'), ask(other, 'OTHER'), tunnel('plain.test')[1], flush=True)
 ";
 
-async fn tunnels(fixture: &Fixture, session: &Session) -> Terminal {
+/// A tunnel to plain.test and one to another host.
+async fn tunnels(fixture: &Fixture, session: &Session, other: &str) -> Terminal {
     let terminal = fixture
         .command(session, Network::Proxy, "python3")
-        .args(["-c", &[READING, TUNNELS].concat()])
+        .args(["-c", &[READING, &TUNNELS.replace("OTHER", other)].concat()])
         .stdin()
         .create()
         .await;
@@ -65,6 +67,16 @@ async fn what_then(terminal: &Terminal) -> String {
     text.lines().last().unwrap_or_default().to_owned()
 }
 
+/// The record of the connection that a rule has closed.
+async fn closed(fixture: &Fixture) -> serde_json::Value {
+    eventually("the end of a connection", || {
+        let ended = fixture.records("connection_ended");
+        let failure = |record: &serde_json::Value| record["failure"].as_str().unwrap_or_default().to_owned();
+        ended.into_iter().find(|record| failure(record).contains("closed by rule \"closed\""))
+    })
+    .await
+}
+
 /// The policy's text with a further key of the profile's network.
 fn with_key(text: &str, key: &str) -> String {
     let heading = "[profile.workspace.network]\n";
@@ -76,7 +88,7 @@ fn with_key(text: &str, key: &str) -> String {
 async fn connections_stay_open_when_rules_change_and_new_ones_go_by_them() {
     let fixture = Fixture::start();
     let session = Session::open(&fixture.gateway).await;
-    let terminal = tunnels(&fixture, &session).await;
+    let terminal = tunnels(&fixture, &session, "registry.test").await;
     fixture.reload_with(CLOSED);
     assert_eq!(what_then(&terminal).await, "then served served 403");
     session.close().await;
@@ -88,19 +100,36 @@ async fn where_the_profile_says_so_connections_are_closed_that_the_rules_allow_n
     let fixture = Fixture::start();
     fixture.reload(&with_key(&fixture.policy_text(), "on_reload = \"close\""));
     let session = Session::open(&fixture.gateway).await;
-    let terminal = tunnels(&fixture, &session).await;
+    let terminal = tunnels(&fixture, &session, "registry.test").await;
     fixture.reload_with(CLOSED);
-    let closed = eventually("the end of a connection", || {
-        let ended = fixture.records("connection_ended");
-        let failure = |record: &serde_json::Value| record["failure"].as_str().unwrap_or_default().to_owned();
-        ended.into_iter().find(|record| failure(record).contains("closed by rule \"closed\""))
-    })
-    .await;
+    let closed = closed(&fixture).await;
     assert_eq!(what_then(&terminal).await, "then closed served 403");
     let records = fixture.records("connection");
     let refused = records.iter().find(|one| one["rule"] == "closed" && one["connection"].is_string());
     let refused = refused.unwrap_or_else(|| panic!("{records:#?}"));
     assert_eq!((&refused["connection"], &refused["decision"]), (&closed["connection"], &"deny".into()));
+    session.close().await;
+    fixture.gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_a_person_has_approved_stays_open_where_the_new_rules_only_ask() {
+    let fixture = Fixture::start();
+    fixture.reload(&with_key(&fixture.policy_text(), "on_reload = \"close\""));
+    let session = Session::open(&fixture.gateway).await;
+    let mut approver = Approver::of(&session.caller);
+    let (terminal, ()) = tokio::join!(tunnels(&fixture, &session, "careful.test"), approver.approve_next());
+    fixture.reload_with(CLOSED);
+    closed(&fixture).await;
+    // The connection stays; a request on it goes by the rules in force, which ask.
+    let (then, ()) = tokio::join!(what_then(&terminal), approver.approve_next());
+    assert_eq!(then, "then closed served 403");
+    assert_eq!(approver.list().await.len(), 2);
+    let ended = fixture.records("connection_ended");
+    let is_closed = |record: &&serde_json::Value| {
+        record["failure"].as_str().is_some_and(|failure| failure.starts_with("closed"))
+    };
+    assert_eq!(ended.iter().filter(is_closed).count(), 1, "{ended:#?}");
     session.close().await;
     fixture.gateway.stop();
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::connect_grants::ConnectGrant;
 use crate::{
     journal::{ConnectionRecord, RecordedVerdict},
     network::http_request::{HttpRequest, RequestPath, RequestPathError},
     printable,
-    proto::net::{Attempt, Protocol},
+    proto::net::{Address, Attempt, Protocol},
     sandbox::net_link::{Asker, NetOwner},
     session::Principal,
     terminal::state::terminal::Terminal,
@@ -24,6 +25,17 @@ pub(super) struct Wanted<'a> {
     pub(super) path: &'a str,
     pub(super) terminal: Option<&'a Arc<Terminal>>,
     pub(super) asker: &'a Asker,
+}
+
+/// A connection that was allowed.
+#[derive(Clone, Copy)]
+pub(super) struct OpenConnection<'a> {
+    /// Its name in the journal.
+    pub(super) id: &'a str,
+    /// That was dialled.
+    pub(super) address: Option<&'a Address>,
+    /// What a person has approved of it, under whichever policy.
+    pub(super) grant: Option<&'a ConnectGrant>,
 }
 
 /// A refusal, as far as the attempt says.

@@ -1,6 +1,7 @@
 //! What persons have approved of connections that are still open: each has a word for it, which its further questions say again.
 //!
-//! A net process forgets the word with the connection. It holds for one place, in one sandbox, under one policy.
+//! A net process forgets the word with the connection. It holds for one place, in one sandbox, under one policy. Under another
+//! policy it only shows that the connection was approved (decision 0380).
 
 use std::{
     collections::BTreeMap,
@@ -10,10 +11,12 @@ use std::{
 
 use ulid::Ulid;
 
+use crate::policy::connect::Approved;
+
 /// Words that are known. The oldest goes: who says it then is asked about again.
 const GRANTS_MAX: usize = 4_096;
 
-/// What was approved.
+/// What was approved. Only a word that was given for it leads to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ConnectGrant {
     /// The sandbox.
@@ -24,6 +27,17 @@ pub(super) struct ConnectGrant {
     pub(super) generation: u64,
     /// The addresses that were approved; none: the name was.
     pub(super) addresses: Vec<IpAddr>,
+}
+
+impl ConnectGrant {
+    /// What it allows under a policy: nothing under another one than its own.
+    pub(super) fn approved_under(&self, generation: u64) -> Approved<'_> {
+        match (self.generation == generation, self.addresses.as_slice()) {
+            (false, _) => Approved::Nothing,
+            (true, []) => Approved::Name,
+            (true, addresses) => Approved::Addresses(addresses),
+        }
+    }
 }
 
 /// The words that are known.
@@ -41,8 +55,6 @@ impl ConnectGrants {
     /// The word for what was approved.
     pub(super) fn give(&self, grant: ConnectGrant) -> String {
         let mut grants = self.lock();
-        // Those of another policy are void.
-        grants.by_number.retain(|_, (_, other)| other.generation >= grant.generation);
         while grants.by_number.len() >= GRANTS_MAX {
             grants.by_number.pop_first();
         }
@@ -52,21 +64,16 @@ impl ConnectGrants {
         format!("{number}.{secret}")
     }
 
-    /// The addresses that were approved with this word; `None`: nothing was, of this place in this sandbox under this policy.
-    pub(super) fn approved(
-        &self,
-        word: &str,
-        (sandbox, destination, generation): (&str, &str, u64),
-    ) -> Option<Vec<IpAddr>> {
+    /// What was approved with this word, under whichever policy; `None`: nothing of this place in this sandbox was.
+    pub(super) fn find(&self, word: &str, (sandbox, destination): (&str, &str)) -> Option<ConnectGrant> {
         let (number, secret) = word.split_once('.')?;
         let grants = self.lock();
         let (own_secret, grant) = grants.by_number.get(&number.parse().ok()?)?;
         if Ulid::from_string(secret).ok()? != *own_secret {
             return None;
         }
-        let is_for_this = (grant.sandbox.as_str(), grant.destination.as_str(), grant.generation)
-            == (sandbox, destination, generation);
-        is_for_this.then(|| grant.addresses.clone())
+        let is_for_this = (grant.sandbox.as_str(), grant.destination.as_str()) == (sandbox, destination);
+        is_for_this.then(|| grant.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, Grants> {
@@ -91,15 +98,18 @@ mod tests {
     fn a_word_holds_for_one_place_in_one_sandbox_under_one_policy() {
         let grants = ConnectGrants::default();
         let word = grants.give(grant("a.test:443", 1));
-        assert_eq!(grants.approved(&word, ("s", "a.test:443", 1)), Some(Vec::new()));
-        for other in
-            [("t", "a.test:443", 1), ("s", "a.test:80", 1), ("s", "b.test:443", 1), ("s", "a.test:443", 2)]
-        {
-            assert_eq!(grants.approved(&word, other), None, "{other:?}");
+        let found = grants.find(&word, ("s", "a.test:443")).expect("it was given");
+        assert_eq!(found.approved_under(1), Approved::Name);
+        assert_eq!(found.approved_under(2), Approved::Nothing, "another policy is in force");
+        for other in [("t", "a.test:443"), ("s", "a.test:80"), ("s", "b.test:443")] {
+            assert_eq!(grants.find(&word, other), None, "{other:?}");
         }
-        assert_eq!(grants.approved("", ("s", "a.test:443", 1)), None);
+        let other_secret = format!("1.{}", Ulid::generate());
+        for never_given in ["", "yes", "1", "1.", "2.x", &other_secret] {
+            assert_eq!(grants.find(never_given, ("s", "a.test:443")), None, "{never_given:?}");
+        }
         grants.give(grant("a.test:443", 2));
-        assert_eq!(grants.approved(&word, ("s", "a.test:443", 1)), None, "another policy is in force");
+        assert_eq!(grants.find(&word, ("s", "a.test:443")), Some(found), "it was approved all the same");
     }
 
     #[test]
@@ -109,9 +119,9 @@ mod tests {
         for _ in 1..GRANTS_MAX {
             grants.give(grant("b.test:443", 1));
         }
-        assert!(grants.approved(&first, ("s", "a.test:443", 1)).is_some(), "there is room for as many");
+        assert!(grants.find(&first, ("s", "a.test:443")).is_some(), "there is room for as many");
         let last = grants.give(grant("b.test:443", 1));
-        assert_eq!(grants.approved(&first, ("s", "a.test:443", 1)), None);
-        assert!(grants.approved(&last, ("s", "b.test:443", 1)).is_some());
+        assert_eq!(grants.find(&first, ("s", "a.test:443")), None);
+        assert!(grants.find(&last, ("s", "b.test:443")).is_some());
     }
 }

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use super::{
-    connect_attempt::{Wanted, record},
+    connect_attempt::{OpenConnection, Wanted, record},
     connections::{BYTES_RULE, Connections},
 };
 use crate::{
@@ -32,26 +32,25 @@ impl Connections {
         &self,
         wanted: Wanted<'_>,
         (policy, request): (&PolicySet, &ConnectRequest<'_>),
-        (connection, address): (&str, Option<&crate::proto::net::Address>),
+        OpenConnection { id, address, grant }: OpenConnection<'_>,
     ) -> Verdict {
         let target = address.and_then(|one| {
             Some(DialTarget { address: one.address.parse().ok()?, is_hosts_own: one.is_hosts_own })
         });
-        let was_approved = !wanted.attempt.approval.is_empty();
         let stays = |decided: &ConnectDecision| match decided.decision {
             Decision::Allow => true,
-            Decision::Ask => was_approved,
+            Decision::Ask => grant.is_some(),
             Decision::Deny => false,
         };
         let by_name = policy.connect_name(request);
         if !stays(&by_name) {
-            return self.close(wanted, connection, &by_name, target.map(|target| target.address)).await;
+            return self.close(wanted, id, &by_name, target.map(|target| target.address)).await;
         }
         let Some(target) = target else { return Verdict::Denied(Denied::default()) };
         let by_address = policy.connect_address(request, target);
         match stays(&by_address) {
             true => Verdict::Resolve(Resolve::default()),
-            false => self.close(wanted, connection, &by_address, Some(target.address)).await,
+            false => self.close(wanted, id, &by_address, Some(target.address)).await,
         }
     }
 

@@ -9,7 +9,7 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 use ulid::Ulid;
 
 use super::{
-    connect_attempt::{Wanted, bounded, http_request, port, principal, record},
+    connect_attempt::{OpenConnection, Wanted, bounded, http_request, port, principal, record},
     connect_bytes::ConnectBytes,
     connect_grants::{ConnectGrant, ConnectGrants},
     connect_questions::{Answered, ConnectQuestion, ConnectQuestions},
@@ -139,19 +139,15 @@ impl Connections {
         let destination = Destination { host, port };
         let policy = self.policy.current();
         let principal = principal(wanted.owner);
-        let place = (&*wanted.owner.sandbox_id, &*destination.to_string(), policy.generation());
-        let granted = self.grants.approved(&wanted.attempt.approval, place);
+        let place = (&*wanted.owner.sandbox_id, &*destination.to_string());
+        let grant = self.grants.find(&wanted.attempt.approval, place);
         let http = http_request(wanted.attempt);
         let request = ConnectRequest {
             principal: &principal,
             profile: &wanted.owner.profile,
             destination: &destination,
             http: http.as_ref().and_then(|read| read.as_ref().ok()),
-            approved: match &granted {
-                None => Approved::Nothing,
-                Some(addresses) if addresses.is_empty() => Approved::Name,
-                Some(addresses) => Approved::Addresses(addresses),
-            },
+            approved: grant.as_ref().map_or(Approved::Nothing, |one| one.approved_under(policy.generation())),
         };
         if let Some(Err(error)) = &http
             && policy.connect_name(&request).requests_only
@@ -183,7 +179,9 @@ impl Connections {
                 self.choose(wanted, &policy, &request, &targets.collect::<Vec<_>>()).await
             }
             Some(About::Open(AboutOpen { connection_id, address })) => {
-                self.judge_open(wanted, (&policy, &request), (&connection_id, address.as_ref())).await
+                let open =
+                    OpenConnection { id: &connection_id, address: address.as_ref(), grant: grant.as_ref() };
+                self.judge_open(wanted, (&policy, &request), open).await
             }
             Some(About::Disagreement(Disagreement { found, connection_id: _ })) => {
                 let reason = format!("{}; the connection is for {}", bounded(&found), destination.host);
