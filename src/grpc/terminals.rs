@@ -1,18 +1,16 @@
-//! The terminals service.
+//! The terminals service: each call parses its request, calls one use case, and makes the response.
+
+mod creation;
+mod lookup;
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{
-    attach, caller, deadline,
-    errors::{self, ResourceKind},
-    forward, lines, pagination, request, response, streams,
-};
+use super::{attach, caller, deadline, errors, forward, lines, pagination, request, response, streams};
 use crate::{
     output::text::{Edge, to_text},
-    policy::OverflowMode,
     proto::{
         supervisor::StopCause,
         v1::{
@@ -25,12 +23,12 @@ use crate::{
             SignalTerminalRequest, SignalTerminalResponse, StreamOutputRequest, StreamOutputResponse,
             WaitForExitRequest, WaitForExitResponse, WatchTerminalsRequest, WatchTerminalsResponse,
             WriteInputRequest, WriteInputResponse, WriteLineInputRequest, WriteLineInputResponse,
-            create_terminal_request::Command, terminals_server::Terminals as Service,
+            terminals_server::Terminals as Service,
         },
     },
-    session::{Peer, Session, Sessions},
+    session::Sessions,
     terminal::{
-        EndOfInput, ReaderKind, Terminal, TerminalId, Terminals,
+        EndOfInput, TerminalId, Terminals,
         reader::{Cursor, Follow},
     },
 };
@@ -44,47 +42,18 @@ pub struct TerminalsService {
     pub terminals: Arc<Terminals>,
 }
 
-type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
-
 impl TerminalsService {
-    fn find(&self, peer: &Peer, id: &str, session: &str) -> Result<Arc<Terminal>, Status> {
-        self.terminals
-            .find(peer.principal, id, session)
-            .ok_or_else(|| errors::not_found(ResourceKind::Terminal))
-    }
-
-    /// A kept shell without a name is the profile's.
-    fn name_shell(&self, session: &Session, request: &mut CreateTerminalRequest) {
-        if request.kept_shell.is_none() || request.command.is_some() {
-            return;
-        }
-        let name = if request.profile.is_empty() { &session.profile } else { &request.profile };
-        let policy = self.terminals.policy().current();
-        let shell = policy.profile(Some(name)).and_then(|(_, profile)| profile.shell.to_str());
-        request.command = shell.map(|shell| Command::Program(shell.to_owned()));
-    }
-
-    fn find_session(&self, peer: &Peer, id: &str) -> Result<Arc<Session>, Status> {
-        self.sessions.find(peer.principal, id).ok_or_else(|| errors::not_found(ResourceKind::Session))
-    }
-
-    /// The session in which a command is to run, by its id or its name. `prefix` leads to the request in its message.
-    fn session_of(
+    /// A response for which a drain waits.
+    fn awaited<T: Send + 'static>(
         &self,
-        peer: &Peer,
-        prefix: &str,
-        request: &CreateTerminalRequest,
-    ) -> Result<Arc<Session>, Status> {
-        match (request.session_id.as_str(), request.session_name.as_str()) {
-            (id, "") => self.find_session(peer, id),
-            ("", name) => self
-                .sessions
-                .find_named(peer.principal, name)
-                .ok_or_else(|| errors::not_found(ResourceKind::Session)),
-            (_, _) => Err(errors::bad_field(request::session_named_twice(prefix))),
-        }
+        stream: impl Stream<Item = Result<T, Status>> + Send + 'static,
+    ) -> Response<ResponseStream<T>> {
+        let waiter = self.terminals.waiters().register();
+        Response::new(Box::pin(streams::counted_as_waiter(waiter, stream)))
     }
 }
+
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl Service for TerminalsService {
@@ -102,13 +71,7 @@ impl Service for TerminalsService {
     ) -> Result<Response<CreateTerminalResponse>, Status> {
         let peer = caller(&request)?;
         let time_limit = deadline::timeout_of(request.metadata());
-        let mut request = request.into_inner();
-        let session = self.session_of(&peer, "", &request)?;
-        self.name_shell(&session, &mut request);
-        request::arguments_fit("", &request).map_err(errors::arguments_too_long)?;
-        let mut new = request::new_terminal("", session, request).map_err(errors::bad_field)?;
-        new.time_limit = time_limit;
-        let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;
+        let terminal = self.create_requested(&peer, request.into_inner(), time_limit).await?;
         Ok(Response::new(CreateTerminalResponse { terminal: Some(response::terminal(&terminal)) }))
     }
 
@@ -182,11 +145,7 @@ impl Service for TerminalsService {
         let follow = if request.follow { Follow::UntilEnd } else { Follow::RetainedOnly };
         let cursor =
             Cursor::new(terminal.clone(), channel, request.offset).map_err(|error| errors::read(&error))?;
-        let waiter = self.terminals.waiters().register();
-        Ok(Response::new(Box::pin(streams::counted_as_waiter(
-            waiter,
-            streams::output(terminal, cursor, follow),
-        ))))
+        Ok(self.awaited(streams::output(terminal, cursor, follow)))
     }
 
     async fn wait_for_exit(
@@ -285,8 +244,7 @@ impl Service for TerminalsService {
         let start = attach::start(&mut requests).await?;
         let terminal = self.find(&peer, &start.terminal_id, &start.session_id)?;
         let attached = attach::attach(self.terminals.clone(), terminal, start, requests).await?;
-        let waiter = self.terminals.waiters().register();
-        Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, attached))))
+        Ok(self.awaited(attached))
     }
 
     async fn forward(
@@ -299,32 +257,14 @@ impl Service for TerminalsService {
         let terminal = self.find(&peer, &start.terminal_id, &start.session_id)?;
         let forwarded = self.terminals.forward(&terminal, port).await;
         let forwarded = forwarded.map_err(|error| errors::forward(&error))?;
-        let waiter = self.terminals.waiters().register();
-        Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, forward::carry(forwarded, requests)))))
+        Ok(self.awaited(forward::carry(forwarded, requests)))
     }
 
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<Self::RunStream>, Status> {
         let peer = caller(&request)?;
         let time_limit = deadline::timeout_of(request.metadata());
-        let RunRequest { create, resumable } = request.into_inner();
-        let create = create.unwrap_or_default();
-        let session = self.session_of(&peer, "create.", &create)?;
-        request::arguments_fit("create.", &create).map_err(errors::arguments_too_long)?;
-        let mut new = request::new_terminal("create.", session, create).map_err(errors::bad_field)?;
-        new.request.overflow = OverflowMode::Block;
-        new.reader = if resumable { ReaderKind::ResumableRun } else { ReaderKind::Run };
-        new.time_limit = time_limit;
-        if !resumable {
-            // Such a run is one call of one caller: repeated, it is another run.
-            new.request_id = None;
-        }
-        let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;
-        let run = match resumable {
-            true => self.terminals.take_run(terminal).map_err(|error| errors::terminal_request(&error))?,
-            false => self.terminals.run(terminal),
-        };
-        let waiter = self.terminals.waiters().register();
-        Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, streams::run(run)))))
+        let run = self.run_requested(&peer, request.into_inner(), time_limit).await?;
+        Ok(self.awaited(streams::run(run)))
     }
 
     async fn resume_run(
@@ -338,8 +278,7 @@ impl Service for TerminalsService {
             .terminals
             .resume_run(terminal, [stdout_offset, stderr_offset])
             .map_err(|error| errors::terminal_request(&error))?;
-        let waiter = self.terminals.waiters().register();
-        Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, streams::resumed_run(run)))))
+        Ok(self.awaited(streams::resumed_run(run)))
     }
 
     async fn run_line(
@@ -352,8 +291,7 @@ impl Service for TerminalsService {
         let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
         let new = request::new_line(request, time_limit).map_err(errors::bad_field)?;
         let line = self.terminals.run_line(&terminal, new).await.map_err(|error| errors::run_line(&error))?;
-        let waiter = self.terminals.waiters().register();
-        Ok(Response::new(Box::pin(streams::counted_as_waiter(waiter, lines::events(line)))))
+        Ok(self.awaited(lines::events(line)))
     }
 
     async fn write_line_input(
