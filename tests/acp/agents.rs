@@ -4,9 +4,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
@@ -15,6 +14,7 @@ use super::{
     fixture::Fixture,
     registry::{self, Missing, skip},
 };
+use crate::support::Model;
 
 /// An agent, installed.
 struct Agent {
@@ -111,7 +111,7 @@ fn converse(agent: &impl Fn(&Fixture, u16) -> Result<Agent, Missing>, node: &Pat
         fixture.word("marker")
     );
     it_works_outside(&attack, &fixture.path("marker"));
-    let model = Model::start(&attack);
+    let model = Model::start("tests/acp/agents/model.py", [&attack]);
     let agent = agent(&fixture, model.port)?;
     let mut editor = Command::new("node");
     editor
@@ -150,35 +150,6 @@ fn it_works_outside(attack: &str, marker: &Path) {
     assert!(status.success());
     assert_eq!(fs::read_to_string(marker).ok().as_deref(), Some("gone\n"), "the attack works outside");
     fs::write(marker, before).expect("the marker can be written");
-}
-
-/// The model, on a port of the loopback; ended with the test.
-struct Model {
-    child: Child,
-    port: u16,
-}
-
-impl Model {
-    fn start(command: &str) -> Self {
-        let mut child = Command::new("python3")
-            .arg(registry::sources("agents").join("model.py"))
-            .arg(command)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3 starts");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("it is piped");
-        BufReader::new(stdout).read_line(&mut line).expect("the model says its port");
-        Self { child, port: line.trim().parse().expect("a port") }
-    }
-}
-
-impl Drop for Model {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn newer_python() -> Option<PathBuf> {

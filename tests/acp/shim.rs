@@ -2,7 +2,10 @@
 
 use serde_json::json;
 
-use crate::shim_peer::{ShimPeer, mark, wait_for_sleepers};
+use crate::{
+    shim_peer::ShimPeer,
+    support::{mark, wait_for_sleepers},
+};
 
 #[test]
 fn what_is_not_the_shims_passes_byte_for_byte_in_both_directions() {

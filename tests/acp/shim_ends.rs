@@ -8,7 +8,10 @@ use nix::{
 };
 use serde_json::json;
 
-use crate::shim_peer::{ShimPeer, mark, sleeping, wait_for_sleepers};
+use crate::{
+    shim_peer::ShimPeer,
+    support::{mark, sleeping, wait_for_sleepers},
+};
 
 #[test]
 fn nothing_outlives_an_editor_that_goes_away() {

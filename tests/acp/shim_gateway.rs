@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::{
     shim_content::{text_of, update},
-    shim_peer::{ShimPeer, mark, wait_for_sleepers},
-    support::Gateway,
+    shim_peer::ShimPeer,
+    support::{Gateway, add_rule, mark, wait_for_sleepers},
 };
 
 fn peer_at(gateway: &Gateway) -> ShimPeer {
@@ -149,12 +149,10 @@ fn a_gateway_that_does_not_come_back_is_told_of_in_every_answer() {
 #[test]
 fn a_question_that_was_open_is_asked_again_by_the_next_gateway() {
     let gateway = Gateway::with_policy(|policy| {
-        let rule: toml::Table = toml::from_str(
-            "id = \"ask-first\"\ndecision = \"ask\"\nargv = [\"touch\", \"**\"]\nreason = \"files need a person\"\n",
-        )
-        .expect("a rule");
-        let rules = policy.entry("rule").or_insert_with(|| toml::Value::Array(Vec::new()));
-        rules.as_array_mut().expect("rules are a list").push(toml::Value::Table(rule));
+        add_rule(
+            policy,
+            "id = 'ask-first'\ndecision = 'ask'\nargv = ['touch', '**']\nreason = 'files need a person'",
+        );
     });
     let mut peer = peer_at(&gateway);
     peer.agent_sends(json!({"jsonrpc":"2.0","id":"c","method":"terminal/create",

@@ -8,10 +8,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     path::PathBuf,
     process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Stdio},
-    sync::{
-        atomic::{AtomicU32, Ordering},
-        mpsc::{self, Receiver, RecvTimeoutError},
-    },
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
@@ -19,8 +16,6 @@ use std::{
 use nix::{sys::stat::Mode, unistd::mkfifo};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-
-use crate::support::eventually;
 
 /// How long anything may take on a loaded machine.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
@@ -258,32 +253,4 @@ fn lines_of(from: impl Read + Send + 'static) -> Receiver<String> {
         }
     });
     receiver
-}
-
-/// A mark that no other process of the host has in its command line, and that is part of no other.
-pub fn mark() -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("31{:010}{:04}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// Processes of the host that sleep for the marked time. A shim that has ended has reaped them.
-pub fn sleeping(mark: &str) -> usize {
-    sleepers(mark).len()
-}
-
-/// The ids of those processes.
-pub fn sleepers(mark: &str) -> Vec<i32> {
-    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
-    let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
-    let is_marked = |id: &i32| {
-        let line = std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        line.starts_with(b"sleep\0") && String::from_utf8_lossy(&line).contains(mark)
-    };
-    ids.filter(is_marked).collect()
-}
-
-/// Waits until that many sleep for the marked time.
-pub fn wait_for_sleepers(mark: &str, count: usize) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    runtime.block_on(eventually("as many marked commands", || (sleeping(mark) == count).then_some(())));
 }

@@ -5,7 +5,10 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::shim_peer::{ShimPeer, mark, wait_for_sleepers};
+use crate::{
+    shim_peer::ShimPeer,
+    support::{mark, wait_for_sleepers},
+};
 
 /// Another directory, next to the workspace.
 fn directory(peer: &ShimPeer, name: &str) -> String {

@@ -4,7 +4,10 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::shim_peer::{ShimPeer, mark, wait_for_sleepers};
+use crate::{
+    shim_peer::ShimPeer,
+    support::{mark, wait_for_sleepers},
+};
 
 /// The agent announces a child in a session, and the editor hears of it as it was said.
 fn announce(peer: &mut ShimPeer, parent: &str, child: &str, more: Value) {

@@ -14,7 +14,10 @@ use nix::{
 
 use tempfile::TempDir;
 
-use crate::shim_peer::{TIMEOUT, mark, sleepers, sleeping, wait_for_sleepers};
+use crate::{
+    shim_peer::TIMEOUT,
+    support::{mark, sleepers, sleeping, wait_for_sleepers},
+};
 
 /// Three processes: one in a session of its own, one that also ignores signals and has lost its parent, and the agent.
 const FLEEING: &str =
@@ -74,7 +77,7 @@ fn processes_that_flee_get_away_without_the_shim() {
 fn nothing_of_an_agent_outlives_the_shim_however_it_flees() {
     let mark = mark();
     // Nobody's but ours: it must stay.
-    let neighbours = crate::shim_peer::mark();
+    let neighbours = crate::support::mark();
     let mut neighbour = Command::new("sleep").arg(&neighbours).spawn().expect("sleep starts");
     let directory = tempfile::tempdir().expect("a directory");
     let mut shim = shim(&directory, &mark);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Streaming, transport::Channel};
 
 use crate::support::{
-    Caller, Command, Gateway, Options, Refusal, Session, Terminal,
+    Caller, Command, Gateway, Options, Refusal, Session, Terminal, add_rule,
     api::{
         Approval, ApprovalDecision, ApprovalState, ListApprovalsRequest, OnAsk, ResolveApprovalRequest,
         WatchApprovalsRequest, WatchApprovalsResponse, approvals_client::ApprovalsClient,
@@ -26,10 +26,9 @@ pub(crate) fn gateway(approvals: &str) -> Arc<Gateway> {
 
 /// Adds the rule that asks; and one that asks before `./tool`.
 pub(crate) fn ask_before_touch(policy: &mut toml::Table) {
-    let rules = policy.get_mut("rule").and_then(|rules| rules.as_array_mut()).expect("there are rules");
     for (id, program, reason) in [(RULE, "touch", REASON), ("own", "./tool", "it is your own")] {
         let rule = format!("id = '{id}'\ndecision = 'ask'\nargv = ['{program}', '**']\nreason = '{reason}'");
-        rules.push(rule.parse::<toml::Table>().expect("it is TOML").into());
+        add_rule(policy, &rule);
     }
 }
 

@@ -3,10 +3,9 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Command, ExitStatus, Stdio},
     sync::{Arc, OnceLock},
 };
 
@@ -19,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::{
     libraries::{Library, Missing, run_bounded},
-    support::{self, Gateway, Process, eventually},
+    support::{self, Gateway, Model, deny_touch, eventually, mark, wait_for_sessions_end, wait_for_sleepers},
 };
 
 /// Where the page has the program and a project, the test has the built one and a workspace.
@@ -35,33 +34,12 @@ fn block(text: &str) -> String {
 }
 
 /// A model that wants these tools called, one after the other.
-struct Model {
-    child: Child,
-    port: u16,
-}
-
-impl Model {
-    fn start(log: &Path, calls: &[Value]) -> Self {
-        let mut child = Command::new("python3")
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/exec_server/codex/model.py"))
-            .arg(log)
-            .args(calls.iter().map(Value::to_string))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("Python is there");
-        let mut port = String::new();
-        let stdout = child.stdout.take().expect("its stdout is piped");
-        BufReader::new(stdout).read_line(&mut port).expect("it says its port");
-        Self { child, port: port.trim().parse().expect("a port") }
-    }
-}
-
-impl Drop for Model {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+fn model(log: &Path, calls: &[Value]) -> Model {
+    let arguments = std::iter::once(log.as_os_str().to_owned());
+    Model::start(
+        "tests/exec_server/codex/model.py",
+        arguments.chain(calls.iter().map(|call| call.to_string().into())),
+    )
 }
 
 /// Has a line run by the tool for commands.
@@ -117,12 +95,7 @@ enum Environment {
 
 impl Place {
     fn new() -> Self {
-        let gateway = Gateway::with_policy(|policy| {
-            let rule = "id = 'no-touch'\ndecision = 'deny'\nargv = ['touch', '**']\nreason = 'touching is for people'";
-            let rule = rule.parse::<toml::Table>().expect("it is TOML");
-            let rules = policy.get_mut("rule").and_then(toml::Value::as_array_mut);
-            rules.expect("the policy has rules").push(toml::Value::Table(rule));
-        });
+        let gateway = Gateway::with_policy(deny_touch);
         let directory =
             tempfile::Builder::new().prefix("provost-codex-").tempdir().expect("a temporary directory");
         for name in ["home", "workspace"] {
@@ -174,7 +147,7 @@ impl Place {
     fn run(&self, environment: Environment, calls: &[Value]) -> Option<(String, ExitStatus)> {
         let agent = codex()?;
         let _ = fs::remove_file(self.at("log"));
-        let model = Model::start(&self.at("log"), calls);
+        let model = model(&self.at("log"), calls);
         Some(run_bounded(&mut self.agent(agent, &model, environment)))
     }
 }
@@ -226,18 +199,13 @@ fn the_commands_and_file_edits_of_codex_happen_in_the_sandbox() {
 fn a_long_command_of_codex_runs_below_the_gateway_alone_and_ends_with_codex() {
     let place = Place::new();
     let Some(agent) = codex() else { return };
-    let mark = format!("9{:09}", std::process::id());
-    let model = Model::start(&place.at("log"), &[line(&format!("setsid sleep {mark} & sleep {mark}"))]);
+    let mark = mark();
+    let model = model(&place.at("log"), &[line(&format!("setsid sleep {mark} & sleep {mark}"))]);
     // As at a terminal: the key reaches its whole process group.
     let mut agent = place.agent(agent, &model, Environment::ExecServer);
     let agent = agent.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = agent.spawn().expect("it starts");
-    let sleepers = || {
-        let is_sleeper = |process: &Process| process.command_line().trim() == format!("sleep {mark}");
-        Process::all_marked(&mark).iter().filter(|process| is_sleeper(process)).count()
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    runtime.block_on(eventually("the command runs", || (sleepers() == 2).then_some(())));
+    wait_for_sleepers(&mark, 2);
     // Below Codex there is nothing but itself and the server.
     let programs: Vec<String> = descendants(child.id()).iter().map(|pid| program_of(*pid)).collect();
     let is_expected = |program: &String| {
@@ -247,10 +215,8 @@ fn a_long_command_of_codex_runs_below_the_gateway_alone_and_ends_with_codex() {
     assert!(programs.iter().all(is_expected), "{programs:?}");
     kill(Pid::from_raw(-child.id().cast_signed()), Signal::SIGINT).expect("it is our child");
     child.wait().expect("it is our child");
-    runtime.block_on(eventually("nothing of it is left", || (sleepers() == 0).then_some(())));
-    let sessions = place.gateway.state.join("sessions");
-    let is_empty = |directory: &Path| fs::read_dir(directory).map_or(0, Iterator::count) == 0;
-    runtime.block_on(eventually("the session has ended", || is_empty(&sessions).then_some(())));
+    wait_for_sleepers(&mark, 0);
+    wait_for_sessions_end(&place.gateway);
     place.gateway.stop();
 }
 
@@ -281,7 +247,7 @@ fn a_server_that_is_killed_in_the_middle_leaves_codex_nowhere_else_to_run() {
     fs::write(&marker, "intact").expect("the marker is ours");
     let Some(agent) = codex() else { return };
     let _ = fs::remove_file(place.at("log"));
-    let model = Model::start(&place.at("log"), &[line("echo > begun; sleep 1000"), attack.clone(), attack]);
+    let model = model(&place.at("log"), &[line("echo > begun; sleep 1000"), attack.clone(), attack]);
     let mut agent = place.agent(agent, &model, Environment::ExecServer);
     let agent = agent.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = agent.spawn().expect("it starts");

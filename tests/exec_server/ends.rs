@@ -10,21 +10,8 @@ use serde_json::{Value, json};
 
 use crate::{
     peer::{Peer, uri},
-    support::{Gateway, Process, eventually},
+    support::{Gateway, mark, wait_for_sleepers},
 };
-
-/// A number of seconds that no other command sleeps.
-fn mark() -> String {
-    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
-    format!("9{:09}", seed.subsec_nanos())
-}
-
-fn wait_for(count: usize, mark: &str) {
-    let is_sleeper = |process: &Process| process.command_line().trim() == format!("sleep {mark}");
-    let sleepers = || Process::all_marked(mark).iter().filter(|process| is_sleeper(process)).count();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    runtime.block_on(eventually("the command begins or ends", || (sleepers() == count).then_some(())));
-}
 
 #[test]
 fn a_client_that_goes_away_takes_its_processes_with_it() {
@@ -34,14 +21,14 @@ fn a_client_that_goes_away_takes_its_processes_with_it() {
         let mark = mark();
         let params = peer.command("p", &["sh", "-c", &format!("setsid sleep {mark} & sleep {mark}")]);
         peer.result("process/start", params);
-        wait_for(2, &mark);
+        wait_for_sleepers(&mark, 2);
         let pid = Pid::from_raw(peer.pid().try_into().expect("a pid"));
         match way {
             "eof" => assert!(peer.leave().success()),
             "term" => kill(pid, Signal::SIGTERM).expect("it is our child"),
             _ => kill(pid, Signal::SIGKILL).expect("it is our child"),
         }
-        wait_for(0, &mark);
+        wait_for_sleepers(&mark, 0);
     }
     gateway.stop();
 }

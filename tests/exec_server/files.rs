@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     peer::{Peer, encoded, text, uri},
-    support::Gateway,
+    support::{Gateway, add_rule},
 };
 
 #[test]
@@ -188,9 +188,7 @@ fn what_is_no_regular_file_and_what_is_too_large_is_refused_without_a_hang() {
 fn a_file_operation_is_judged_as_the_command_that_it_is() {
     let gateway = Gateway::with_policy(|policy| {
         let rule = "id = 'no-secrets'\ndecision = 'deny'\nargv = ['cat', '--', '*/.env']\nreason = 'secrets stay here'";
-        let rule = rule.parse::<toml::Table>().expect("it is TOML");
-        let rules = policy.get_mut("rule").and_then(toml::Value::as_array_mut);
-        rules.expect("the policy has rules").push(toml::Value::Table(rule));
+        add_rule(policy, rule);
     });
     let mut peer = Peer::at(&gateway);
     let path = peer.workspace.join(".env");

@@ -1,28 +1,19 @@
 //! A client of `provost exec-server`, played by the test: lines of JSON on its stdio. Nothing here waits without a deadline.
 
 use std::{
-    io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
-    sync::mpsc::{self, Receiver},
-    thread,
-    time::{Duration, Instant},
+    process::{Command, ExitStatus},
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::Gateway;
-
-/// How long anything may take on a loaded machine.
-const TIMEOUT: Duration = Duration::from_secs(120);
+use crate::support::{Gateway, StdioServer, directory_with_workspace};
 
 /// A server and its client.
 pub(crate) struct Peer {
-    child: Child,
-    to: Option<ChildStdin>,
-    from: Receiver<Value>,
+    server: StdioServer,
     last_id: u64,
     /// Notifications that have come, in order.
     pub(crate) seen: Vec<Value>,
@@ -52,36 +43,16 @@ impl Peer {
 
     /// A server at a gateway, to which nothing was said.
     pub(crate) fn start(gateway: &Gateway) -> Self {
-        let directory =
-            tempfile::Builder::new().prefix("provost-exec-").tempdir().expect("a temporary directory");
-        let workspace = directory.path().canonicalize().expect("it is there").join("workspace");
-        std::fs::create_dir(&workspace).expect("a workspace");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_provost"))
-            .args(["exec-server", "--gateway", &format!("unix:{}", gateway.socket.display()), "--root"])
-            .arg(&workspace)
-            .env_remove("PROVOST_GATEWAY")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .expect("provost can be started");
-        let stdout = child.stdout.take().expect("its stdout is piped");
-        let (give, from) = mpsc::sync_channel(4_096);
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let message = serde_json::from_str(&line).expect("stdout carries nothing but the protocol");
-                if give.send(message).is_err() {
-                    return;
-                }
-            }
-        });
-        let to = child.stdin.take();
-        Self { child, to, from, last_id: 0, seen: Vec::new(), workspace, directory }
+        let (directory, workspace) = directory_with_workspace();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
+        command.args(["exec-server", "--gateway", &format!("unix:{}", gateway.socket.display()), "--root"]);
+        let server = StdioServer::start(command.arg(&workspace));
+        Self { server, last_id: 0, seen: Vec::new(), workspace, directory }
     }
 
     /// The process id of the server.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.server.pid()
     }
 
     /// A path next to the workspace, where no command may write.
@@ -128,7 +99,7 @@ impl Peer {
     }
 
     fn receive(&self) -> Value {
-        self.from.recv_timeout(TIMEOUT).expect("the server sends something")
+        self.server.receive()
     }
 
     /// An answer that is to no request.
@@ -147,8 +118,7 @@ impl Peer {
     }
 
     pub(crate) fn send_line(&mut self, line: &str) {
-        let to = self.to.as_mut().expect("stdin is open");
-        writeln!(to, "{line}").expect("the server reads");
+        self.server.send_line(line);
     }
 
     /// The parameters of `process/start` for a command in the workspace.
@@ -211,23 +181,8 @@ impl Peer {
     }
 
     /// Closes the server's stdin, as a client that goes away does.
-    pub(crate) fn leave(mut self) -> ExitStatus {
-        drop(self.to.take());
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("it is our child") {
-                return status;
-            }
-            assert!(begun.elapsed() < TIMEOUT, "the server does not end");
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn leave(self) -> ExitStatus {
+        self.server.leave()
     }
 }
 

@@ -6,18 +6,8 @@ use serde_json::{Value, json};
 
 use crate::{
     peer::{Peer, encoded, text, uri},
-    support::Gateway,
+    support::{Gateway, deny_touch},
 };
-
-fn denies_touch() -> std::sync::Arc<Gateway> {
-    Gateway::with_policy(|policy| {
-        let rule =
-            "id = 'no-touch'\ndecision = 'deny'\nargv = ['touch', '**']\nreason = 'touching is for people'";
-        let rule = rule.parse::<toml::Table>().expect("it is TOML");
-        let rules = policy.get_mut("rule").and_then(toml::Value::as_array_mut);
-        rules.expect("the policy has rules").push(toml::Value::Table(rule));
-    })
-}
 
 #[test]
 fn a_process_runs_confined_in_the_workspace_and_its_output_and_exit_code_are_told() {
@@ -49,7 +39,7 @@ fn a_process_runs_confined_in_the_workspace_and_its_output_and_exit_code_are_tol
 
 #[test]
 fn a_denied_process_names_the_rule_and_its_reason_and_an_exec_within_one_is_told() {
-    let gateway = denies_touch();
+    let gateway = Gateway::with_policy(deny_touch);
     let mut peer = Peer::at(&gateway);
     let params = peer.command("p", &["touch", "made"]);
     let error = peer.error("process/start", params);

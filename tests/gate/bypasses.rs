@@ -4,7 +4,7 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use crate::support::{Gateway, Options, Session, code};
+use crate::support::{Gateway, Options, Session, add_rule, code};
 use crate::told::{RULE, without_gate};
 
 /// What the lines hide: denied by a rule, and harmless.
@@ -15,8 +15,7 @@ fn denying(policy: &mut toml::Table) {
     let rule = format!(
         "id = '{RULE}'\ndecision = 'deny'\nargv = ['touch', '**']\nreason = 'nothing is touched here'"
     );
-    let rules = policy["rule"].as_array_mut().expect("there are rules");
-    rules.push(rule.parse::<toml::Table>().expect("it is TOML").into());
+    add_rule(policy, &rule);
 }
 
 const SHELLS: [&str; 4] = ["dash", "bash", "zsh", "mksh"];

@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Command, sync::Arc};
 use provost::proto::v1::ExecDenialCause;
 use serde_json::Value;
 
-use crate::support::{Gateway, Options, Session, code, in_session};
+use crate::support::{Gateway, Options, Session, add_rule, code, in_session};
 
 /// The rule that denies, and its reason.
 pub(crate) const RULE: &str = "no-publishing";
@@ -35,13 +35,12 @@ pub(crate) fn without_gate(policy: &mut toml::Table) {
 }
 
 pub(crate) fn rules(policy: &mut toml::Table) {
-    let rules = policy["rule"].as_array_mut().expect("there are rules");
     for rule in [
         format!("id = '{RULE}'\ndecision = 'deny'\nargv = ['touch', 'published', '**']\nreason = '{REASON}'"),
         "id = 'careful'\ndecision = 'ask'\nargv = ['touch', 'asked', '**']\nreason = 'it is asked about'"
             .to_owned(),
     ] {
-        rules.push(rule.parse::<toml::Table>().expect("it is TOML").into());
+        add_rule(policy, &rule);
     }
 }
 

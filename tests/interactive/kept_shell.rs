@@ -8,7 +8,7 @@ use crate::{
     keyboard::{InPty, Keyboard},
     shell_line::{KeptShellCalls, kept, queued, quiet, request},
     support::{
-        EndOfInput, Gateway, Session, Terminal,
+        EndOfInput, Gateway, Session, Terminal, add_rule,
         api::{
             AttachRequest, AttachStart, KeptShell, LineDoubt, LineEnding, Pty, SendInputRequest,
             ShellActivity, TerminalInput, attach_request::Message, create_terminal_request::Command,
@@ -336,11 +336,7 @@ async fn only_a_shell_with_a_gate_and_a_terminal_is_kept_and_only_there_lines_ru
 }
 
 fn with_denied_program(policy: &mut toml::Table) {
-    let rule: toml::Value = "id = \"no-id\"\ndecision = \"deny\"\nargv = [\"id\", \"**\"]"
-        .parse::<toml::Table>()
-        .map(Into::into)
-        .expect("it is a rule");
-    policy["rule"].as_array_mut().expect("there are rules").push(rule);
+    add_rule(policy, "id = 'no-id'\ndecision = 'deny'\nargv = ['id', '**']");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

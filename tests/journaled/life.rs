@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     directory, kinds, must_be_intact, record, records,
     support::{
-        Gateway, Options, Refusal, Session,
+        Gateway, Options, Refusal, Session, add_rule,
         api::{CloseSessionRequest, CreateSessionRequest, ListSessionsRequest},
         eventually, in_session, within,
     },
@@ -124,13 +124,12 @@ async fn a_command_that_is_released_or_closed_with_its_session_ends_once_and_it_
 
 fn judging() -> Arc<Gateway> {
     let add_rules: fn(&mut toml::Table) = |policy| {
-        let rules = policy.get_mut("rule").and_then(|rules| rules.as_array_mut()).expect("there are rules");
         for rule in [
             "id='no-dd'\ndecision='deny'\nargv=['dd','**']\nreason='not here'",
             "id='people'\ndecision='ask'\nargv=['mknod','**']",
             "id='watcher'\nmode='observe'\ndecision='deny'\nargv=['uname','**']",
         ] {
-            rules.push(rule.parse::<toml::Table>().expect("it is TOML").into());
+            add_rule(policy, rule);
         }
     };
     let config = Some("[quotas]\nlive_terminals_per_session = 1\n".to_owned());

@@ -4,9 +4,8 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::OnceLock,
 };
 
@@ -14,37 +13,12 @@ use serde_json::json;
 
 use crate::{
     libraries::{Library, Missing, run_bounded},
-    support::{self, Gateway},
+    support::{self, Gateway, Model},
 };
 
 /// A model that wants these commands run, one after the other.
-pub(crate) struct Model {
-    child: Child,
-    pub(crate) port: u16,
-}
-
-impl Model {
-    pub(crate) fn start(commands: &[&str]) -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/acp/agents/model.py");
-        let mut child = Command::new("python3")
-            .arg(script)
-            .args(commands)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("Python is there");
-        let mut port = String::new();
-        let stdout = child.stdout.take().expect("its stdout is piped");
-        BufReader::new(stdout).read_line(&mut port).expect("it says its port");
-        Self { child, port: port.trim().parse().expect("a port") }
-    }
-}
-
-impl Drop for Model {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+pub(crate) fn model(commands: &[&str]) -> Model {
+    Model::start("tests/acp/agents/model.py", commands)
 }
 
 pub(crate) fn claude_code() -> Result<Command, Missing> {
@@ -109,7 +83,7 @@ fn the_commands_of_claude_code_run_confined_by_the_tools() {
         "args": ["mcp", "--gateway", socket, "--root", at("workspace")] });
     fs::write(at("servers.json"), json!({ "mcpServers": { "provost": server } }).to_string())
         .expect("a file can be written");
-    let model = Model::start(&[&attack]);
+    let model = model(&[&attack]);
     agent
         .args(["-p", "run it", "--strict-mcp-config", "--mcp-config"])
         .arg(at("servers.json"))

@@ -11,49 +11,32 @@ use serde_json::{Value, json};
 use crate::{
     peer::{Peer, id, text},
     permission,
-    support::{Gateway, Process, eventually},
+    support::{Gateway, mark, sleeping, wait_for_sleepers},
 };
-
-/// A number of seconds that no other command sleeps.
-fn mark() -> String {
-    let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
-    format!("9{:09}", seed.subsec_nanos())
-}
-
-/// The processes on the host that sleep for so long.
-fn sleepers(mark: &str) -> usize {
-    let is_sleeper = |process: &Process| process.command_line().trim() == format!("sleep {mark}");
-    Process::all_marked(mark).iter().filter(|process| is_sleeper(process)).count()
-}
-
-fn wait_for(count: usize, mark: &str) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    runtime.block_on(eventually("the command begins or ends", || (sleepers(mark) == count).then_some(())));
-}
 
 #[test]
 fn a_cancelled_request_stops_its_command_and_nothing_else() {
     let gateway = Gateway::start();
     let mut peer = Peer::at(&gateway);
-    let (mark, other) = (mark(), format!("{}1", mark()));
+    let (mark, other) = (mark(), mark());
     let kept = peer.tool("start_command", json!({ "command": format!("sleep {other}") }));
     let call = peer.begin(
         "tools/call",
         json!({ "name": "run_command", "arguments": { "command": format!("setsid sleep {mark} & sleep {mark}") } }),
     );
-    wait_for(2, &mark);
+    wait_for_sleepers(&mark, 2);
     peer.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": call } }),
     );
-    wait_for(0, &mark);
-    assert_eq!(sleepers(&other), 1);
+    wait_for_sleepers(&mark, 0);
+    assert_eq!(sleeping(&other), 1);
     // A wait that is cancelled only ends the wait.
     let wait = peer.begin("tools/call", json!({ "name": "wait_command", "arguments": { "id": id(&kept) } }));
     peer.send(
         &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": wait } }),
     );
     assert!(peer.text("list_commands", json!({})).contains("still running"));
-    assert_eq!(sleepers(&other), 1);
+    assert_eq!(sleeping(&other), 1);
     gateway.stop();
 }
 
@@ -64,14 +47,14 @@ fn a_client_that_goes_away_takes_its_commands_with_it() {
         let mut peer = Peer::at(&gateway);
         let mark = mark();
         peer.tool("start_command", json!({ "command": format!("setsid sleep {mark} & sleep {mark}") }));
-        wait_for(2, &mark);
+        wait_for_sleepers(&mark, 2);
         let pid = Pid::from_raw(peer.pid().try_into().expect("a pid"));
         match way {
             "eof" => assert!(peer.leave().success()),
             "term" => kill(pid, Signal::SIGTERM).expect("it is our child"),
             _ => kill(pid, Signal::SIGKILL).expect("it is our child"),
         }
-        wait_for(0, &mark);
+        wait_for_sleepers(&mark, 0);
     }
     gateway.stop();
 }

@@ -67,8 +67,7 @@ fn check(client: Result<Command, Missing>, transport: Transport) {
     };
     let gateway = Gateway::with_policy(|policy| {
         let rule = "id = 'no-publishing'\ndecision = 'deny'\nargv = ['touch', 'published']\nreason = 'it is for people'";
-        let rules = policy["rule"].as_array_mut().expect("there are rules");
-        rules.push(rule.parse::<toml::Table>().expect("it is TOML").into());
+        support::add_rule(policy, rule);
     });
     let workspace = tempfile::tempdir().expect("a temporary directory");
     let server = match transport {

@@ -1,27 +1,18 @@
 //! A client of `provost mcp`, played by the test: lines of JSON on its stdio. Nothing here waits without a deadline.
 
 use std::{
-    io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
-    sync::mpsc::{self, Receiver},
-    thread,
-    time::{Duration, Instant},
+    process::{Command, ExitStatus},
 };
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::Gateway;
-
-/// How long anything may take on a loaded machine.
-const TIMEOUT: Duration = Duration::from_secs(120);
+use crate::support::{Gateway, StdioServer, directory_with_workspace};
 
 /// A server and its client.
 pub(crate) struct Peer {
-    child: Child,
-    to: Option<ChildStdin>,
-    from: Receiver<Value>,
+    server: StdioServer,
     last_id: u64,
     /// What the server has sent that is no answer: requests and notifications.
     pub(crate) unasked: Vec<Value>,
@@ -49,32 +40,10 @@ impl Peer {
 
     /// The server that a command starts for a workspace, initialized by a client with these capabilities.
     pub(crate) fn start(command: impl FnOnce(&Path) -> Command, capabilities: Value) -> Self {
-        let directory =
-            tempfile::Builder::new().prefix("provost-mcp-").tempdir().expect("a temporary directory");
-        let workspace = directory.path().canonicalize().expect("it is there").join("workspace");
-        std::fs::create_dir(&workspace).expect("a workspace");
-        let mut child = command(&workspace)
-            .env_remove("PROVOST_GATEWAY")
-            // Nobody's gateway but an embedded one, unless an option names it.
-            .env("XDG_RUNTIME_DIR", directory.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .expect("provost can be started");
-        let stdout = child.stdout.take().expect("its stdout is piped");
-        let (give, from) = mpsc::sync_channel(1_024);
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let message = serde_json::from_str(&line).expect("stdout carries nothing but the protocol");
-                if give.send(message).is_err() {
-                    return;
-                }
-            }
-        });
-        let to = child.stdin.take();
-        let mut peer =
-            Self { child, to, from, last_id: 0, unasked: Vec::new(), workspace, _directory: directory };
+        let (directory, workspace) = directory_with_workspace();
+        // Nobody's gateway but an embedded one, unless an option names it.
+        let server = StdioServer::start(command(&workspace).env("XDG_RUNTIME_DIR", directory.path()));
+        let mut peer = Self { server, last_id: 0, unasked: Vec::new(), workspace, _directory: directory };
         let params = json!({
             "protocolVersion": "2025-06-18",
             "capabilities": capabilities,
@@ -88,7 +57,7 @@ impl Peer {
 
     /// The process id of the server.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.server.pid()
     }
 
     /// The text of a tool's result.
@@ -128,33 +97,17 @@ impl Peer {
 
     /// The next message.
     pub(crate) fn receive(&self) -> Value {
-        self.from.recv_timeout(TIMEOUT).expect("the server sends something")
+        self.server.receive()
     }
 
     /// Sends a message.
     pub(crate) fn send(&mut self, message: &Value) {
-        let to = self.to.as_mut().expect("stdin is open");
-        writeln!(to, "{message}").expect("the server reads");
+        self.server.send_line(&message.to_string());
     }
 
     /// Closes the server's stdin, as a client that goes away does.
-    pub(crate) fn leave(mut self) -> ExitStatus {
-        drop(self.to.take());
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().expect("it is our child") {
-                return status;
-            }
-            assert!(begun.elapsed() < TIMEOUT, "the server does not end");
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn leave(self) -> ExitStatus {
+        self.server.leave()
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     peer::{Peer, text, uri},
-    support::{Gateway, Options},
+    support::{Gateway, Options, add_rule, require_gate},
 };
 
 const REASON: &str = "publishing is for people";
@@ -18,7 +18,6 @@ pub(crate) fn gateway(policy: fn(&mut toml::Table)) -> Arc<Gateway> {
 }
 
 pub(crate) fn rules(policy: &mut toml::Table) {
-    let rules = policy["rule"].as_array_mut().expect("there are rules");
     for rule in [
         format!(
             "id = 'no-publishing'\ndecision = 'deny'\nargv = ['touch', 'published', '**']\nreason = '{REASON}'"
@@ -26,15 +25,13 @@ pub(crate) fn rules(policy: &mut toml::Table) {
         "id = 'careful'\ndecision = 'ask'\nargv = ['touch', 'asked', '**']\nreason = 'it is asked about'"
             .to_owned(),
     ] {
-        rules.push(rule.parse::<toml::Table>().expect("it is TOML").into());
+        add_rule(policy, &rule);
     }
 }
 
 pub(crate) fn gated(policy: &mut toml::Table) {
     rules(policy);
-    let profile = policy["profile"]["workspace"].as_table_mut().expect("a profile");
-    let gate = "enabled = true\nrequirement = \"require\"".parse::<toml::Table>().expect("it is TOML");
-    profile.insert("gate".to_owned(), gate.into());
+    require_gate(policy);
 }
 
 #[test]

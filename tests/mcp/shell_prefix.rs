@@ -4,7 +4,7 @@
 use std::{
     fs,
     os::unix::{fs::symlink, process::CommandExt},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Command, ExitStatus, Stdio},
 };
 
@@ -15,9 +15,9 @@ use nix::{
 use tempfile::TempDir;
 
 use crate::{
-    agents::{Model, claude_code, offline},
+    agents::{claude_code, model, offline},
     libraries::{Missing, run_bounded},
-    support::{self, Gateway, Process, eventually},
+    support::{self, Gateway, deny_touch, mark, wait_for_sessions_end, wait_for_sleepers},
 };
 
 /// A home, a workspace, the shell, and a gateway that denies one command.
@@ -28,13 +28,7 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let gateway = Gateway::with_policy(|policy| {
-            let rule = "id = 'no-touch'\ndecision = 'deny'\nargv = ['touch', '**']\nreason = 'touching is for people'";
-            let rule = rule.parse::<toml::Table>().expect("it is TOML");
-            let rules =
-                policy.get_mut("rule").and_then(toml::Value::as_array_mut).expect("the policy has rules");
-            rules.push(toml::Value::Table(rule));
-        });
+        let gateway = Gateway::with_policy(deny_touch);
         let directory = tempfile::tempdir().expect("a temporary directory");
         for name in ["home", "workspace", "workspace/src"] {
             fs::create_dir(directory.path().join(name)).expect("a directory can be made");
@@ -49,7 +43,7 @@ impl Place {
     }
 
     /// Claude Code, which is to do what the model wants.
-    fn agent(&self, mut agent: Command, model: &Model) -> Command {
+    fn agent(&self, mut agent: Command, model: &support::Model) -> Command {
         agent.args(["-p", "run it", "--allowedTools", "Bash"]).current_dir(self.at("workspace"));
         agent.env("CLAUDE_CODE_SHELL_PREFIX", self.at("provost-shell"));
         agent.env("PROVOST_GATEWAY", format!("unix:{}", self.gateway.socket.display()));
@@ -59,7 +53,7 @@ impl Place {
 
     fn run(&self, commands: &[&str]) -> Option<(String, ExitStatus)> {
         let agent = claude()?;
-        let model = Model::start(commands);
+        let model = model(commands);
         Some(run_bounded(&mut self.agent(agent, &model)))
     }
 }
@@ -120,25 +114,18 @@ fn the_bash_tool_of_claude_code_runs_confined_by_the_prefix() {
 fn a_long_command_of_claude_code_ends_with_it_and_without_a_gateway_none_begins() {
     let place = Place::new();
     let Some(agent) = claude() else { return };
-    let mark = format!("9{:09}", std::process::id());
+    let mark = mark();
     let long = format!("setsid sleep {mark} & sleep {mark}");
-    let model = Model::start(&[&long]);
+    let model = model(&[&long]);
     // As at a terminal: the key reaches its whole process group.
     let mut agent = place.agent(agent, &model);
     let mut child =
         agent.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
-    let sleepers = || {
-        let is_sleeper = |process: &Process| process.command_line().trim() == format!("sleep {mark}");
-        Process::all_marked(&mark).iter().filter(|process| is_sleeper(process)).count()
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-    runtime.block_on(eventually("the command runs", || (sleepers() == 2).then_some(())));
+    wait_for_sleepers(&mark, 2);
     kill(Pid::from_raw(-child.id().cast_signed()), Signal::SIGINT).expect("it is our child");
     child.wait().expect("it is our child");
-    runtime.block_on(eventually("nothing of it is left", || (sleepers() == 0).then_some(())));
-    let sessions = place.gateway.state.join("sessions");
-    let is_empty = |directory: &Path| fs::read_dir(directory).map_or(0, Iterator::count) == 0;
-    runtime.block_on(eventually("the session has ended", || is_empty(&sessions).then_some(())));
+    wait_for_sleepers(&mark, 0);
+    wait_for_sessions_end(&place.gateway);
 
     place.gateway.stop();
     let Some((printed, _)) = place.run(&["echo made > made"]) else { return };

@@ -11,7 +11,7 @@ use tokio::{
 use crate::{
     scrape::{Metrics, address, gateway, parsed, scrape, until},
     support::{
-        Caller, Gateway, Options, Session,
+        Caller, Gateway, Options, Session, add_rule,
         api::{
             ApprovalDecision, ListApprovalsRequest, OnAsk, ResolveApprovalRequest,
             approvals_client::ApprovalsClient,
@@ -135,9 +135,7 @@ async fn questions_and_their_ends_are_counted() {
 }
 
 fn ask_before_touch(policy: &mut toml::Table) {
-    let rules = policy.get_mut("rule").and_then(|rules| rules.as_array_mut()).expect("there are rules");
-    let rule = "id = 'careful'\ndecision = 'ask'\nargv = ['touch', '**']\nreason = 'ask first'";
-    rules.push(rule.parse::<toml::Table>().expect("it is TOML").into());
+    add_rule(policy, "id = 'careful'\ndecision = 'ask'\nargv = ['touch', '**']\nreason = 'ask first'");
 }
 
 async fn approve(caller: &Caller, id: &str) {

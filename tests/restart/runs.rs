@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use tonic::{Streaming, transport::Channel};
 
 use crate::support::{
-    Caller, Gateway, Options, Process, Refusal, Session,
+    Caller, Gateway, Options, Process, Refusal, Session, add_rule,
     api::{
         Approval, ApprovalDecision, ListApprovalsRequest, ReleaseTerminalRequest, ResolveApprovalRequest,
         ResumeRunRequest, ResumeRunResponse, RunRequest, RunResponse, Terminal, TerminalState,
@@ -270,11 +270,7 @@ async fn the_end_of_a_run_can_be_asked_for_again_until_its_caller_releases_it() 
 }
 
 fn with_question(policy: &mut toml::Table) {
-    let rule: toml::Table =
-        "id = 'careful'\ndecision = 'ask'\nargv = ['sh', '-c', '**']\nreason = 'ask first'"
-            .parse()
-            .expect("it is a rule");
-    policy["rule"].as_array_mut().expect("there are rules").push(rule.into());
+    add_rule(policy, "id = 'careful'\ndecision = 'ask'\nargv = ['sh', '-c', '**']\nreason = 'ask first'");
 }
 
 /// The one question that is open, once there is one.

@@ -25,7 +25,7 @@ use nix::{
 };
 use tempfile::TempDir;
 
-use super::{Caller, Footprint, Process, TestGroup, host};
+use super::{Caller, Footprint, Process, TestGroup, host, policy::changed_policy};
 
 /// How long a gateway may take to listen, and to end, on a loaded machine.
 const START_DEADLINE: Duration = Duration::from_secs(90);
@@ -109,7 +109,8 @@ impl Gateway {
             .expect("the directory is ours");
         fs::write(at("host-marker"), MARKER).expect("the marker can be written");
         fs::create_dir(at("policies")).expect("a directory can be made");
-        fs::write(at("policies").join("default.toml"), policy(&options)).expect("the policy can be written");
+        fs::write(at("policies").join("default.toml"), changed_policy(options.policy))
+            .expect("the policy can be written");
         fs::create_dir(at("run")).expect("a directory can be made");
         fs::set_permissions(at("run"), fs::Permissions::from_mode(0o755)).expect("the directory is ours");
         let (socket, state, log) = (at("run").join("provost.sock"), at("state"), at("log"));
@@ -443,19 +444,4 @@ impl Gateway {
         }
         self.group.destroy();
     }
-}
-
-/// Lets callers choose the host's network, which the shipped policy does not offer.
-pub fn offer_hosts_network(policy: &mut toml::Table) {
-    let network = policy["profile"]["workspace"]["network"].as_table_mut().expect("a profile has a network");
-    network["choices"].as_array_mut().expect("a list").push("host".into());
-}
-
-fn policy(options: &Options) -> String {
-    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies/default.toml");
-    let text = fs::read_to_string(&shipped).unwrap_or_else(|e| panic!("{}: {e}", shipped.display()));
-    let Some(change) = options.policy else { return text };
-    let mut table: toml::Table = text.parse().expect("the shipped policy is TOML");
-    change(&mut table);
-    toml::to_string(&table).expect("a table can be written as TOML")
 }

@@ -12,25 +12,33 @@ mod caller;
 mod gateway;
 mod group;
 mod host;
+mod model;
 mod mounted;
 mod pattern;
+mod policy;
 mod process_state;
 mod session;
+mod sleepers;
 mod status;
+mod stdio_server;
 mod wait;
 
 pub use attack::{Attack, run_outside};
 pub use caller::Caller;
-pub use gateway::{FIRST_SUBORDINATE, Gateway, Options, offer_hosts_network};
+pub use gateway::{FIRST_SUBORDINATE, Gateway, Options};
 pub use group::TestGroup;
 pub use host::{Footprint, Process};
+pub use model::Model;
 pub use mounted::Mounted;
 pub use pattern::Pattern;
+pub use policy::{add_rule, deny_touch, offer_hosts_network, require_gate};
 pub use session::{
     Collected, Command, EndOfInput, Finished, Follow, RunResult, Session, Terminal, api_duration, code,
     in_session, new_workspace, seconds, signal_name,
 };
+pub use sleepers::{mark, sleepers, sleeping, wait_for_sessions_end, wait_for_sleepers};
 pub use status::Refusal;
+pub use stdio_server::{StdioServer, directory_with_workspace};
 pub use wait::{DEADLINE, eventually, within};
 
 /// The generated types of the public API.

@@ -27,9 +27,7 @@ use support::Gateway;
 /// A gateway that allows everything but `/usr/bin/id`, by whatever name.
 pub(crate) fn gateway() -> Arc<Gateway> {
     Gateway::with_policy(|policy| {
-        let rule: toml::Table =
-            "id = 'no-id'\ndecision = 'deny'\nargv = ['id', '**']".parse().expect("a rule");
-        policy["rule"].as_array_mut().expect("rules").push(rule.into());
+        support::add_rule(policy, "id = 'no-id'\ndecision = 'deny'\nargv = ['id', '**']");
     })
 }
 
