@@ -86,8 +86,12 @@ impl Peer {
         self.last_id
     }
 
-    /// The answer to the request of this id. Notifications that come before it are kept.
+    /// The answer to the request of this id, which may have come while something else was waited for. Notifications that come before
+    /// it are kept.
     pub(crate) fn answer(&mut self, id: u64) -> Value {
+        if let Some(at) = self.seen.iter().position(|message| message["id"] == id) {
+            return self.seen.remove(at);
+        }
         loop {
             let message = self.receive();
             if message["id"] == id {
