@@ -11,7 +11,6 @@ use std::{
 
 use super::{
     arguments::{AcpArguments, NetworkChoice},
-    connection::GatewayConnection,
     error::CliError,
     log_writer::log_to,
     run_request::real_paths,
@@ -30,9 +29,7 @@ pub(super) async fn run(arguments: AcpArguments) -> Result<u8, CliError> {
         log_to(file)?;
     }
     let confine = arguments.confine_agent.then(|| confinement(&arguments)).transpose()?;
-    let (policies, journal) = (arguments.policies.as_deref(), arguments.journal.as_deref());
-    let connection =
-        GatewayConnection::running_or_own(arguments.gateway.gateway.as_deref(), policies, journal).await?;
+    let connection = arguments.gateway.connect().await?;
     let shared = acp::SharedDirectories {
         writable: real_paths(&arguments.root)?,
         read_only: real_paths(&arguments.ro)?,

@@ -11,6 +11,8 @@ use clap::{Args, ValueEnum};
 use super::{
     approval_prompt::OnAskChoice,
     argument_values::{EnvArgument, parse_assignment, parse_duration, parse_gateway},
+    connection::GatewayConnection,
+    error::CliError,
 };
 use crate::{gateway::parse_listen, proto::v1};
 
@@ -47,11 +49,48 @@ pub(super) struct ServeArguments {
 }
 
 /// The option that names a gateway.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(super) struct GatewayArguments {
     /// Connect to the gateway on this socket; default: $PROVOST_GATEWAY, else the default socket of `provost serve`
     #[arg(long, value_name = "unix:PATH", value_parser = parse_gateway)]
     pub(super) gateway: Option<String>,
+}
+
+/// The options that choose between a gateway that runs and an embedded one.
+#[derive(Debug, Clone, Args)]
+pub(super) struct EmbeddableGatewayArguments {
+    #[command(flatten)]
+    running: GatewayArguments,
+    /// Start an embedded gateway with the policy files in this directory, even if another gateway runs
+    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
+    policies: Option<PathBuf>,
+    /// Start an embedded gateway that keeps a journal in this directory, even if another gateway runs; default: an
+    /// embedded gateway keeps no journal
+    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
+    journal: Option<PathBuf>,
+}
+
+impl EmbeddableGatewayArguments {
+    /// Connects to the gateway that runs, or starts an embedded one.
+    pub(super) async fn connect(&self) -> Result<GatewayConnection, CliError> {
+        let (policies, journal) = (self.policies.as_deref(), self.journal.as_deref());
+        GatewayConnection::running_or_own(self.named(), policies, journal).await
+    }
+
+    /// Starts an embedded gateway.
+    pub(super) async fn embed(&self) -> Result<GatewayConnection, CliError> {
+        GatewayConnection::embed(self.policies.as_deref(), self.journal.as_deref()).await
+    }
+
+    /// The gateway that is named.
+    pub(super) fn named(&self) -> Option<&str> {
+        self.running.gateway.as_deref()
+    }
+
+    /// Whether an embedded one is asked for.
+    pub(super) fn is_embedded(&self) -> bool {
+        self.policies.is_some() || self.journal.is_some()
+    }
 }
 
 /// The option that chooses how data is printed.
@@ -134,17 +173,10 @@ impl WorkspaceArguments {
 )]
 pub(super) struct RunArguments {
     #[command(flatten)]
-    pub(super) gateway: GatewayArguments,
+    pub(super) gateway: EmbeddableGatewayArguments,
     /// Confine the command by this profile of the policy; default: the policy's default profile
     #[arg(long, value_name = "NAME")]
     pub(super) profile: Option<String>,
-    /// Start an embedded gateway with the policy files in this directory, even if another gateway runs
-    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
-    pub(super) policies: Option<PathBuf>,
-    /// Start an embedded gateway that keeps a journal in this directory, even if another gateway runs; default: an
-    /// embedded gateway keeps no journal
-    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
-    pub(super) journal: Option<PathBuf>,
     #[command(flatten)]
     pub(super) workspace: WorkspaceArguments,
     /// Show the command this directory, which it cannot write to; may be given several times
@@ -213,17 +245,10 @@ pub(super) struct RunArguments {
 )]
 pub(super) struct AcpArguments {
     #[command(flatten)]
-    pub(super) gateway: GatewayArguments,
+    pub(super) gateway: EmbeddableGatewayArguments,
     /// Confine the agent's commands by this profile of the policy; default: the policy's default profile
     #[arg(long, value_name = "NAME")]
     pub(super) profile: Option<String>,
-    /// Start an embedded gateway with the policy files in this directory, even if another gateway runs
-    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
-    pub(super) policies: Option<PathBuf>,
-    /// Start an embedded gateway that keeps a journal in this directory, even if another gateway runs; default: an
-    /// embedded gateway keeps no journal
-    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
-    pub(super) journal: Option<PathBuf>,
     /// Let the commands of every session write in this directory, alongside the session's own; may be given several times
     #[arg(long, value_name = "DIR")]
     pub(super) root: Vec<PathBuf>,

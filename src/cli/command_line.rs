@@ -81,8 +81,8 @@ impl CliCommand {
         match self {
             Self::ShellWrapper(_) | Self::Exec(_) => true,
             Self::Run(arguments) => {
-                let has_own = arguments.policies.is_some() || arguments.journal.is_some();
-                !has_own && !arguments.detach && names_gateway(arguments.gateway.gateway.as_deref())
+                let gateway = &arguments.gateway;
+                !gateway.is_embedded() && !arguments.detach && names_gateway(gateway.named())
             }
             _ => false,
         }

@@ -8,11 +8,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    arguments::GatewayArguments,
-    connection::GatewayConnection,
-    error::CliError,
-    log_writer::log_to,
-    run_request::{text, workspace_roots},
+    arguments::EmbeddableGatewayArguments, error::CliError, log_writer::log_to, run_request::named_roots,
     signals::TerminationSignals,
 };
 use crate::exec_server::{self, ExecServerOptions};
@@ -35,17 +31,10 @@ use crate::exec_server::{self, ExecServerOptions};
 )]
 pub(super) struct ExecServerArguments {
     #[command(flatten)]
-    gateway: GatewayArguments,
+    gateway: EmbeddableGatewayArguments,
     /// Confine the commands by this profile of the policy; default: the policy's default profile
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// Start an embedded gateway with the policy files in this directory, even if another gateway runs
-    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
-    policies: Option<PathBuf>,
-    /// Start an embedded gateway that keeps a journal in this directory, even if another gateway runs; default: an
-    /// embedded gateway keeps no journal
-    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
-    journal: Option<PathBuf>,
     /// Let commands write to this directory; may be given several times; default: the current directory
     #[arg(long, value_name = "DIR")]
     root: Vec<PathBuf>,
@@ -65,13 +54,8 @@ pub(super) async fn run(arguments: ExecServerArguments) -> Result<u8, CliError> 
     if let Some(file) = &arguments.log {
         log_to(file)?;
     }
-    let roots = workspace_roots(&arguments.root)?;
-    for root in &roots {
-        text(root.clone().into_os_string(), "the workspace's path")?;
-    }
-    let (policies, journal) = (arguments.policies.as_deref(), arguments.journal.as_deref());
-    let connection =
-        GatewayConnection::running_or_own(arguments.gateway.gateway.as_deref(), policies, journal).await?;
+    let roots = named_roots(&arguments.root)?;
+    let connection = arguments.gateway.connect().await?;
     let options = ExecServerOptions { roots, profile: arguments.profile, env_names: arguments.env };
     let stopped = async move {
         signals.next().await;

@@ -8,14 +8,8 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::Args;
 
 use super::{
-    arguments::GatewayArguments,
-    connection::GatewayConnection,
-    error::CliError,
-    log_writer::log_to,
-    mcp_token::token_in,
-    run_request::{text, workspace_roots},
-    signals::TerminationSignals,
-    stdio,
+    arguments::EmbeddableGatewayArguments, connection::GatewayConnection, error::CliError,
+    log_writer::log_to, mcp_token::token_in, run_request::named_roots, signals::TerminationSignals, stdio,
 };
 use crate::mcp::{self, Approvals, ClientRoots, HttpEndpoint, McpOptions, Token};
 
@@ -34,17 +28,10 @@ use crate::mcp::{self, Approvals, ClientRoots, HttpEndpoint, McpOptions, Token};
 )]
 pub(super) struct McpArguments {
     #[command(flatten)]
-    gateway: GatewayArguments,
+    gateway: EmbeddableGatewayArguments,
     /// Confine the commands by this profile of the policy; default: the policy's default profile
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// Start an embedded gateway with the policy files in this directory, even if another gateway runs
-    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
-    policies: Option<PathBuf>,
-    /// Start an embedded gateway that keeps a journal in this directory, even if another gateway runs; default: an
-    /// embedded gateway keeps no journal
-    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
-    journal: Option<PathBuf>,
     /// Let commands write to this directory; may be given several times; roots that the client names can only narrow
     /// this; default: the current directory
     #[arg(long, value_name = "DIR")]
@@ -76,13 +63,8 @@ pub(super) async fn run(arguments: McpArguments) -> Result<u8, CliError> {
         (Some(address), Some(file)) => Some((address, token_in(file)?)),
         (_, _) => None,
     };
-    let roots = workspace_roots(&arguments.root)?;
-    for root in &roots {
-        text(root.clone().into_os_string(), "the workspace's path")?;
-    }
-    let (policies, journal) = (arguments.policies.as_deref(), arguments.journal.as_deref());
-    let connection =
-        GatewayConnection::running_or_own(arguments.gateway.gateway.as_deref(), policies, journal).await?;
+    let roots = named_roots(&arguments.root)?;
+    let connection = arguments.gateway.connect().await?;
     let approvals = if arguments.ask_client { Approvals::ByClient } else { Approvals::Elsewhere };
     let client_roots = if http.is_some() { ClientRoots::Ignored } else { ClientRoots::Narrow };
     let options = McpOptions { roots, profile: arguments.profile, approvals, client_roots };

@@ -71,8 +71,7 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     let detach = arguments.detach;
     let program =
         arguments.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-    let (policies, journal) = (arguments.policies.clone(), arguments.journal.clone());
-    let named = arguments.gateway.gateway.clone();
+    let gateway = arguments.gateway.clone();
     let on_ask = arguments.on_ask.or(detach.then_some(OnAskChoice::Refuse));
     let approval_mode = ApprovalMode::new(on_ask, input);
     let texts = |paths: Vec<PathBuf>, what| {
@@ -107,7 +106,7 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     };
     if detach {
         let started = run_detached::start(
-            named.as_deref(),
+            gateway.named(),
             workspace,
             run_detached::without_reader(request),
             &mut signals,
@@ -117,10 +116,10 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
             .map_err(|failure| denial_remedy::advise(missing_program::advise(failure, &program)));
     }
     // An embedded gateway is up in milliseconds and must be taken down in order: only the search is given up.
-    let found = match (&policies, &journal) {
-        (Some(_), _) | (_, Some(_)) => None,
-        (None, None) => {
-            let search = GatewayConnection::running(named.as_deref());
+    let found = match gateway.is_embedded() {
+        true => None,
+        false => {
+            let search = GatewayConnection::running(gateway.named());
             match unless_interrupted(&mut signals, search).await {
                 Ok(found) => found?,
                 Err(signal) => return Ok(RunEnd::interrupted_by(signal)),
@@ -130,7 +129,7 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     let connection = match found {
         Some(connection) => connection,
         None if !workspace.name.is_empty() => return Err(no_gateway_for_session()),
-        None => GatewayConnection::embed(policies.as_deref(), journal.as_deref()).await?,
+        None => gateway.embed().await?,
     };
     let result = in_session(&connection, workspace, request, (input, approval_mode), &mut signals).await;
     let result = result

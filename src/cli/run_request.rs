@@ -17,6 +17,15 @@ pub(super) fn workspace_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliErro
     real_paths(given)
 }
 
+/// As [`workspace_roots`], of paths that a client can name: each is text.
+pub(super) fn named_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
+    let roots = workspace_roots(given)?;
+    for root in &roots {
+        text(root.clone().into_os_string(), "the workspace's path")?;
+    }
+    Ok(roots)
+}
+
 /// The real paths of directories.
 pub(super) fn real_paths(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     let real =
