@@ -10,7 +10,8 @@ use crate::{
     policy::{
         PolicySet,
         command::rule::Decision,
-        connect::{Approved, ConnectDecision, ConnectRequest, DialTarget, NAME_RULE, Tunnel},
+        connect::{Approved, ConnectRequest, DialTarget, Tunnel},
+        connect_decision::{ConnectDecision, NAME_RULE},
     },
     printable,
 };

@@ -16,6 +16,7 @@ mod caller_checks;
 mod check;
 pub mod command;
 pub mod connect;
+pub mod connect_decision;
 mod denial;
 mod digest;
 pub mod duration;

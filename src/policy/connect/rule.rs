@@ -200,7 +200,7 @@ impl ConnectRule {
     }
 
     /// Whether it counts for this caller and port.
-    pub(super) fn applies(&self, request: &ConnectRequest<'_>) -> bool {
+    pub(in crate::policy) fn applies(&self, request: &ConnectRequest<'_>) -> bool {
         let is_one_of = |list: &[String], value: &str| list.is_empty() || list.iter().any(|one| one == value);
         is_one_of(&self.when.principal, request.principal)
             && is_one_of(&self.when.profile, request.profile)
@@ -208,18 +208,18 @@ impl ConnectRule {
     }
 
     /// Whether it is about HTTP requests, and not about connections as a whole.
-    pub(super) fn is_about_requests(&self) -> bool {
+    pub(in crate::policy) fn is_about_requests(&self) -> bool {
         !self.methods.is_empty() || !self.paths.is_empty()
     }
 
     /// Whether this request has one of its methods and one of its paths.
-    pub(super) fn matches_request(&self, request: &HttpRequest) -> bool {
+    pub(in crate::policy) fn matches_request(&self, request: &HttpRequest) -> bool {
         (self.methods.is_empty() || self.methods.contains(&request.method))
             && (self.paths.is_empty() || self.paths.iter().any(|path| path.matches(&request.path)))
     }
 
     /// The ports that it names; none means all.
-    pub(super) fn ports(&self) -> &[u16] {
+    pub(in crate::policy) fn ports(&self) -> &[u16] {
         &self.ports
     }
 
@@ -228,7 +228,7 @@ impl ConnectRule {
     }
 
     /// Whether it names hosts, and this is one of them.
-    pub(super) fn names_host(&self, host: &Host) -> bool {
+    pub(in crate::policy) fn names_host(&self, host: &Host) -> bool {
         match host {
             Host::Name(name) => self.hosts.iter().any(|pattern| pattern.matches(name)),
             Host::Address(_) => false,
@@ -236,17 +236,17 @@ impl ConnectRule {
     }
 
     /// Whether it names hosts.
-    pub(super) fn has_hosts(&self) -> bool {
+    pub(in crate::policy) fn has_hosts(&self) -> bool {
         !self.hosts.is_empty()
     }
 
     /// Whether it names addresses.
-    pub(super) fn has_addresses(&self) -> bool {
+    pub(in crate::policy) fn has_addresses(&self) -> bool {
         !self.addresses.is_empty()
     }
 
     /// Whether it names this address.
-    pub(super) fn covers(&self, address: IpAddr) -> bool {
+    pub(in crate::policy) fn covers(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|network| network.contains(address))
     }
 }

@@ -7,7 +7,8 @@ use crate::{
     network::{destination::Host, http_request::WantedConnection},
     policy::{
         command::rule::{Decision, RuleAt},
-        connect::{Approved, ConnectRequest, DialTarget, NAME_RULE},
+        connect::{Approved, ConnectRequest, DialTarget},
+        connect_decision::NAME_RULE,
         profile::ProfileName,
         set::PolicySet,
     },

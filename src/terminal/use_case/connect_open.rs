@@ -11,7 +11,8 @@ use crate::{
     policy::{
         PolicySet,
         command::rule::Decision,
-        connect::{ConnectDecision, ConnectRequest, DialTarget},
+        connect::{ConnectRequest, DialTarget},
+        connect_decision::ConnectDecision,
         profile::OnReload,
     },
     proto::net::{Bytes, Denied, Resolve, verdict::Verdict},

@@ -23,7 +23,8 @@ use crate::{
     policy::{
         ActivePolicy, PolicySet,
         command::rule::Decision,
-        connect::{Approved, ConnectDecision, ConnectReason, ConnectRequest, DialTarget, NAME_RULE, Tunnel},
+        connect::{Approved, ConnectRequest, DialTarget, Tunnel},
+        connect_decision::{ConnectDecision, ConnectReason, NAME_RULE},
     },
     printable,
     proto::{

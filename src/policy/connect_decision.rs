@@ -1,15 +1,14 @@
-//! Decides about one connection: first about the name, then about each address that it leads to.
+//! Decides about one connection by the rules about connections.
+//!
+//! A name is judged before it is resolved, and each address that it has is judged before it is dialled. An address that is not public
+//! needs a rule that names it.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    super::{
-        command::rule::{Decision, RuleMode},
-        set::PolicySet,
-    },
-    request::{Approved, ConnectRequest, DialTarget},
-    rule::ConnectRule,
-    source::Tunnel,
+    command::rule::{Decision, RuleMode},
+    connect::{Approved, ConnectRequest, ConnectRule, DialTarget, Tunnel},
+    set::PolicySet,
 };
 use crate::network::{
     address::{self, Scope},
