@@ -16,8 +16,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    handshake::Handshake, message, permission_requests::PermissionRequests, raw_object::RawObject,
-    session::Workspace, terminals::AcpTerminals, tool_calls::ToolCalls,
+    approval::permission_requests::PermissionRequests,
+    session::session::Workspace,
+    terminal::terminals::AcpTerminals,
+    tool_call::tool_calls::ToolCalls,
+    wire::{handshake::Handshake, message, raw_object::RawObject},
 };
 
 /// Requests of the editor whose answers matter here that are remembered at once.

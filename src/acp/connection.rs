@@ -12,15 +12,18 @@ use tokio::{
 };
 
 use super::{
-    agent::{self, AgentProcess},
-    approval_prompt::ApprovalPrompt,
-    confined_agent::{self, ConfineError, ConfinedAgent, Confinement},
-    framing::{self, Disconnected, InputLine, LineReader, LineSender},
-    permission_requests::PermissionRequests,
-    sessions::SharedDirectories,
+    agent_process::{
+        agent::{self, AgentProcess},
+        confined_agent::{self, ConfineError, ConfinedAgent, Confinement},
+    },
+    approval::{approval_prompt::ApprovalPrompt, permission_requests::PermissionRequests},
+    session::sessions::SharedDirectories,
     shim::{NoticeSink, Shim},
-    stdio,
-    terminals::AcpTerminals,
+    terminal::terminals::AcpTerminals,
+    wire::{
+        framing::{self, Disconnected, InputLine, LineReader, LineSender},
+        stdio,
+    },
 };
 use crate::client::Client;
 

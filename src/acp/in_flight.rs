@@ -17,11 +17,13 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    encode, errors,
-    framing::{Disconnected, LineSender},
-    message,
-    raw_object::RawObject,
-    terminals::AcpTerminals,
+    terminal::terminals::AcpTerminals,
+    wire::{
+        encode, errors,
+        framing::{Disconnected, LineSender},
+        message,
+        raw_object::RawObject,
+    },
 };
 
 /// Requests that may wait for their answers at once. More are refused.

@@ -14,16 +14,18 @@ use serde_json::value::RawValue;
 
 use super::{
     agent_requests::AgentRequests,
-    encode,
-    framing::{Disconnected, InputLine, LINE_MAX_BYTES, LineSender},
-    handshake::Handshake,
+    approval::permission_requests::PermissionRequests,
     in_flight::InFlightRequests,
-    message::{self, Message, MessageError, ParsedLine},
-    permission_requests::PermissionRequests,
-    raw_object::RawObject,
-    subagents,
-    terminals::AcpTerminals,
-    tool_calls::ToolCalls,
+    session::subagents,
+    terminal::terminals::AcpTerminals,
+    tool_call::tool_calls::ToolCalls,
+    wire::{
+        encode,
+        framing::{Disconnected, InputLine, LINE_MAX_BYTES, LineSender},
+        handshake::Handshake,
+        message::{self, Message, MessageError, ParsedLine},
+        raw_object::RawObject,
+    },
 };
 
 /// The method that takes a request back; stable, and without a name in the protocol's table.

@@ -1,0 +1,227 @@
+//! The whole agent in a sandbox of a gateway's.
+//!
+//! For agents that run commands themselves: then these are confined with the agent, whatever it asks for. The agent's
+//! stdin is fed by calls, its stdout and stderr come as streams, losslessly. It ends as every command of a gateway
+//! does, with all that it started; a caller that goes away ends it too.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream},
+    sync::watch,
+    time::timeout,
+};
+use tonic::{Code, Status, Streaming};
+
+use crate::{
+    acp::terminal::exit,
+    client::{Client, FrontEnd},
+    proto::v1::{
+        self, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, KillTerminalRequest,
+        RunRequest, RunResponse, WriteInputRequest, run_response::Event,
+    },
+};
+
+/// What waits between a stream and its reader, on each side.
+const PIPE_BYTES: usize = 256 << 10;
+/// What one call feeds, at most.
+const FEED_BYTES: usize = 256 << 10;
+/// How long each step of the end may take: the kill, that the end is told, the closing of the session.
+const STEP_TIMEOUT: Duration = Duration::from_secs(15);
+/// What is said of an agent whose end nobody saw.
+const UNKNOWN_STATUS: u8 = 125;
+
+/// How an agent is confined.
+#[derive(Debug, Clone, Default)]
+pub struct Confinement {
+    /// The directory that it may write in, and where it starts.
+    pub workspace: PathBuf,
+    /// The profile; none for the policy's default.
+    pub profile: Option<String>,
+    /// The network to ask for; as the profile says where nothing is asked.
+    pub network: v1::Network,
+    /// Variables for the agent. Nothing of this process's environment is passed on by itself.
+    pub env: Vec<(String, String)>,
+}
+
+/// Why an agent could not be confined.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfineError {
+    /// The gateway refuses.
+    #[error("the gateway refuses to run the agent")]
+    Gateway(#[from] Status),
+    /// A word of the command is no text.
+    #[error("{} is no UTF-8", crate::printable::path(.0))]
+    Text(PathBuf),
+    /// The call ended before the agent had started.
+    #[error("the gateway ended the call before the agent had started")]
+    NotStarted,
+}
+
+/// An agent that runs in a sandbox.
+#[derive(Debug)]
+pub(in crate::acp) struct ConfinedAgent {
+    client: Client,
+    session_id: String,
+    terminal_id: String,
+    ended: watch::Receiver<Option<u8>>,
+}
+
+/// Starts the agent in a session of its own.
+pub(in crate::acp) async fn start(
+    client: &Client,
+    command: &[OsString],
+    confinement: Confinement,
+) -> Result<(ConfinedAgent, DuplexStream, DuplexStream), ConfineError> {
+    let mut words = command.iter().map(|word| text(word));
+    let program = words.next().unwrap_or_else(|| Ok(String::new()))?;
+    let args = words.collect::<Result<Vec<_>, _>>()?;
+    let mut sessions = client.sessions.clone();
+    let session = sessions.create_session(FrontEnd::Acp.sign(CreateSessionRequest {
+        roots: vec![text(confinement.workspace.as_os_str())?],
+        profile: confinement.profile.unwrap_or_default(),
+        lifetime: v1::Lifetime::OwnerProcess.into(),
+        extent: v1::WorkspaceExtent::Repository.into(),
+        labels: [("acp.confined-agent".to_owned(), "yes".to_owned())].into(),
+        ..Default::default()
+    }));
+    let session_id = session.await?.into_inner().session.unwrap_or_default().id;
+    let create = CreateTerminalRequest {
+        session_id: session_id.clone(),
+        command: Some(v1::create_terminal_request::Command::Program(program)),
+        args,
+        env: confinement.env.into_iter().map(|(name, value)| v1::EnvVar { name, value }).collect(),
+        network: confinement.network.into(),
+        output_mode: v1::OutputMode::Split.into(),
+        stdin_mode: v1::StdinMode::Open.into(),
+        overflow: v1::Overflow::Block.into(),
+        // Nobody can be asked before the agent speaks.
+        on_ask: v1::OnAsk::Refuse.into(),
+        ..Default::default()
+    };
+    match run(client, create).await {
+        Ok((terminal_id, events)) => {
+            let (stdin, fed) = tokio::io::duplex(PIPE_BYTES);
+            let (stdout, read) = tokio::io::duplex(PIPE_BYTES);
+            let (end, ended) = watch::channel(None);
+            tokio::spawn(feed(client.clone(), terminal_id.clone(), fed));
+            tokio::spawn(async move {
+                let status = forward_output(events, stdout).await;
+                end.send_replace(Some(status));
+            });
+            Ok((ConfinedAgent { client: client.clone(), session_id, terminal_id, ended }, stdin, read))
+        }
+        Err(error) => {
+            close_session(client, session_id).await;
+            Err(error)
+        }
+    }
+}
+
+impl ConfinedAgent {
+    /// Waits for the end, and gives the status to exit with.
+    pub(in crate::acp) async fn wait(&mut self) -> u8 {
+        match self.ended.wait_for(Option::is_some).await {
+            Ok(status) => status.unwrap_or(UNKNOWN_STATUS),
+            Err(_) => UNKNOWN_STATUS,
+        }
+    }
+
+    /// Ends the agent and all that it started. Returns when nothing is left.
+    pub(in crate::acp) async fn stop(mut self) -> u8 {
+        if self.ended.borrow().is_none() {
+            let request = KillTerminalRequest { terminal_id: self.terminal_id.clone(), ..Default::default() };
+            match timeout(STEP_TIMEOUT, self.client.terminals.clone().kill_terminal(request)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(status)) if status.code() == Code::NotFound => {}
+                Ok(Err(status)) => tracing::warn!(error = %status, "cannot stop the agent"),
+                Err(_) => tracing::warn!("cannot stop the agent: the gateway does not answer"),
+            }
+        }
+        let status = timeout(STEP_TIMEOUT, self.wait()).await.unwrap_or(UNKNOWN_STATUS);
+        close_session(&self.client, self.session_id).await;
+        status
+    }
+}
+
+async fn run(
+    client: &Client,
+    create: CreateTerminalRequest,
+) -> Result<(String, Streaming<RunResponse>), ConfineError> {
+    let request = RunRequest { create: Some(create), resumable: false };
+    let mut events = client.terminals.clone().run(request).await?.into_inner();
+    match events.message().await?.and_then(|event| event.event) {
+        Some(Event::Started(terminal)) => Ok((terminal.id, events)),
+        Some(Event::Chunk(_) | Event::Finished(_)) | None => Err(ConfineError::NotStarted),
+    }
+}
+
+/// Feeds the agent's stdin, and closes it at the end.
+async fn feed(client: Client, terminal_id: String, mut from: impl AsyncRead + Unpin) {
+    let mut buffer = vec![0; FEED_BYTES];
+    loop {
+        let length = from.read(&mut buffer).await.unwrap_or(0);
+        let eof = length == 0;
+        let data = prost::bytes::Bytes::copy_from_slice(&buffer[..length]);
+        let request = WriteInputRequest {
+            terminal_id: terminal_id.clone(),
+            session_id: String::new(),
+            data,
+            eof,
+            offset: None,
+        };
+        match client.terminals.clone().write_input(request).await {
+            Ok(answer) if eof || answer.get_ref().written_bytes < length as u64 => return,
+            Ok(_) => {}
+            // The agent has ended, or reads no more.
+            Err(status) => return tracing::debug!(error = %status, "the agent reads no more"),
+        }
+    }
+}
+
+/// Passes stdout to its reader and stderr to ours, until the end. The agent waits while its reader does.
+async fn forward_output(mut events: Streaming<RunResponse>, mut stdout: DuplexStream) -> u8 {
+    let mut stderr = tokio::io::stderr();
+    loop {
+        match events.message().await {
+            Ok(Some(RunResponse { event: Some(Event::Chunk(chunk)) })) => {
+                let written = if chunk.stream() == v1::OutputStream::Stderr {
+                    // A stderr that nobody reads is no reason to end.
+                    let _ = stderr.write_all(&chunk.data).await;
+                    stderr.flush().await.or(Ok(()))
+                } else {
+                    stdout.write_all(&chunk.data).await
+                };
+                if written.is_err() {
+                    // Nobody reads the agent: to drop the call is to stop it.
+                    return UNKNOWN_STATUS;
+                }
+            }
+            Ok(Some(RunResponse { event: Some(Event::Finished(terminal)) })) => {
+                let code = terminal.outcome.and_then(|outcome| exit::status_of(&outcome).exit_code);
+                return code.and_then(|code| u8::try_from(code).ok()).unwrap_or(UNKNOWN_STATUS);
+            }
+            Ok(Some(RunResponse { event: Some(Event::Started(_)) | None })) => {}
+            Ok(None) => return UNKNOWN_STATUS,
+            Err(status) => {
+                tracing::error!(error = %status, "the agent's gateway has failed");
+                return UNKNOWN_STATUS;
+            }
+        }
+    }
+}
+
+async fn close_session(client: &Client, session_id: String) {
+    let request = CloseSessionRequest { session_id };
+    match timeout(STEP_TIMEOUT, client.sessions.clone().close_session(request)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(status)) if status.code() == Code::NotFound => {}
+        // It ends with this process too.
+        Ok(Err(status)) => tracing::warn!(error = %status, "cannot close the agent's session"),
+        Err(_) => tracing::warn!("cannot close the agent's session: the gateway does not answer"),
+    }
+}
+
+fn text(word: &std::ffi::OsStr) -> Result<String, ConfineError> {
+    word.to_str().map(str::to_owned).ok_or_else(|| ConfineError::Text(word.into()))
+}
