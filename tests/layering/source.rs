@@ -10,7 +10,7 @@ use std::{
 pub struct Source {
     /// Its path from the root of the repository.
     pub name: String,
-    /// The path of its module: `["journal", "record"]` for `src/journal/record/mod.rs`.
+    /// The path of its module: `["journal", "format", "record"]` for `src/journal/format/record/mod.rs`.
     pub path: Vec<String>,
     /// Lines of code: without tests, comments and blank lines.
     pub lines: usize,

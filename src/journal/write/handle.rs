@@ -13,21 +13,18 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
+    appender::Appender, counters::Counters, health::Health, mutex::lock, queue::AppendResult,
+    store::LogStore, write_quota::WriteQuota, writer::BatchWriter,
+};
+use crate::journal::{
     AppendError, JournalOptions, OpenError,
-    appender::Appender,
-    clock::{Clock, SystemClock, boot_id},
-    counters::Counters,
-    directory::{JournalDirectory, LockedDirectory},
-    health::Health,
-    line::MAX_RECORD_BYTES,
-    mutex::lock,
-    queue::AppendResult,
-    record::Record,
-    recorded_exits::terminals_with_exit,
-    recorded_reports::last_reports,
-    store::LogStore,
-    write_quota::WriteQuota,
-    writer::BatchWriter,
+    format::{
+        clock::{Clock, SystemClock, boot_id},
+        directory::{JournalDirectory, LockedDirectory},
+        line::MAX_RECORD_BYTES,
+        record::Record,
+    },
+    read::{recorded_exits::terminals_with_exit, recorded_reports::last_reports},
 };
 
 /// A journal, open for writing. Clones write to the same one; the last one dropped closes it.
@@ -168,13 +165,13 @@ impl Journal {
     }
 
     /// The terminals whose exit was written since a time or a little before, at most
-    /// [`MAX_RECORDED_EXITS`](super::MAX_RECORDED_EXITS), the newest first. Reads files: for a thread that may block.
+    /// [`MAX_RECORDED_EXITS`](crate::journal::MAX_RECORDED_EXITS), the newest first. Reads files: for a thread that may block.
     pub fn terminals_with_exit(&self, since: SystemTime) -> io::Result<HashSet<String>> {
         terminals_with_exit(self.directory(), since)
     }
 
     /// The last report of each sandbox's gate that was written since a time or a little before, at most
-    /// [`MAX_REPORTING_SANDBOXES`](super::MAX_REPORTING_SANDBOXES). Reads files: for a thread that may block.
+    /// [`MAX_REPORTING_SANDBOXES`](crate::journal::MAX_REPORTING_SANDBOXES). Reads files: for a thread that may block.
     pub fn last_reports(&self, since: SystemTime) -> io::Result<HashMap<String, u64>> {
         last_reports(self.directory(), since)
     }

@@ -10,17 +10,21 @@ use std::{
 };
 
 use super::{
-    JournalOptions, Signing, SyncRule, WriteFailure, WriteStep,
-    chain::ChainHead,
-    clock::{Clock, random_uuid},
     counters::Counters,
-    directory::{JournalFile, LockedDirectory},
-    maintenance::{FileClosed, FileOpened, Finding, Unwritten},
-    record::Record,
     recovery::{CurrentFile, recover_directory},
     syncer::Syncer,
     usage_restore,
     write_quota::WriteQuota,
+};
+use crate::journal::{
+    JournalOptions, Signing, SyncRule, WriteFailure, WriteStep,
+    format::{
+        chain::ChainHead,
+        clock::{Clock, random_uuid},
+        directory::{JournalFile, LockedDirectory},
+        maintenance::{FileClosed, FileOpened, Finding, Unwritten},
+        record::Record,
+    },
 };
 
 /// How many sequence numbers are skipped at most to find a free file name.

@@ -11,10 +11,8 @@ use std::{
     time::Duration,
 };
 
-use super::{
-    clock::{Clock as _, SystemClock},
-    mutex::lock,
-};
+use super::mutex::lock;
+use crate::journal::format::clock::{Clock as _, SystemClock};
 
 /// The number of slices of the time that are counted apart.
 const SLICES: usize = 16;
@@ -79,12 +77,12 @@ fn slot_of(slice: u64) -> usize {
 
 impl WriteQuota {
     /// For a journal that keeps so many bytes, and each record for at least this time. Zero: there is no quota.
-    pub(super) fn new(total_bytes: u64, within: Duration) -> Self {
+    pub(in crate::journal) fn new(total_bytes: u64, within: Duration) -> Self {
         Self { total_bytes, within, written: Mutex::default() }
     }
 
     /// How long a record is kept at least.
-    pub(super) fn within(&self) -> Duration {
+    pub(in crate::journal) fn within(&self) -> Duration {
         self.within
     }
 
@@ -108,7 +106,7 @@ impl WriteQuota {
     }
 
     /// Counts a record that is about to be written, for its principal if it has one.
-    pub(super) fn count(&self, principal: Option<&str>, body_bytes: usize) {
+    pub(in crate::journal) fn count(&self, principal: Option<&str>, body_bytes: usize) {
         if self.is_unbounded() {
             return;
         }

@@ -11,13 +11,13 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{
+use super::write_quota::WriteQuota;
+use crate::journal::format::{
     clock::{Moment, parse_utc},
     directory::{JournalDirectory, JournalFile},
     line::JournalLine,
     line_reader::{LineEnd, LineReader},
     record::Record,
-    write_quota::WriteQuota,
 };
 
 /// The last line is looked for in this many bytes at the end of a file.

@@ -6,7 +6,7 @@ use super::line::MAX_LINE_BYTES;
 
 /// How a line ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LineEnd {
+pub(in crate::journal) enum LineEnd {
     /// With a newline.
     Newline,
     /// With the file.
@@ -17,7 +17,7 @@ pub(super) enum LineEnd {
 
 /// A line as it stands in the file.
 #[derive(Debug)]
-pub(super) struct RawLine<'a> {
+pub(in crate::journal) struct RawLine<'a> {
     /// 1-based.
     pub number: u64,
     /// Where it begins.
@@ -30,7 +30,7 @@ pub(super) struct RawLine<'a> {
 
 /// Reads lines.
 #[derive(Debug)]
-pub(super) struct LineReader<R> {
+pub(in crate::journal) struct LineReader<R> {
     source: BufReader<R>,
     buffer: Vec<u8>,
     number: u64,

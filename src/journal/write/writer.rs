@@ -13,15 +13,15 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    AppendError, JournalOptions, WriteFailure, WriteStep,
-    clock::Clock,
     counters::Counters,
-    directory::LockedDirectory,
     health::Health,
-    maintenance::Unwritten,
     queue::{Append, Batch, Queue},
     store::LogStore,
     write_quota::WriteQuota,
+};
+use crate::journal::{
+    AppendError, JournalOptions, WriteFailure, WriteStep,
+    format::{clock::Clock, directory::LockedDirectory, maintenance::Unwritten},
 };
 
 /// The first time between two attempts on a disk that fails to sync.

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::{
+use crate::journal::format::{
     chain::{ChainHead, Hash, stated_hash},
     directory::{JournalDirectory, JournalFile},
     line::{JournalLine, LineError},

@@ -3,17 +3,18 @@
 
 use std::{io, time::UNIX_EPOCH};
 
-use super::{
+use super::{store::LogStore, usage_restore};
+use crate::journal::{
     SyncRule, WriteFailure,
-    chain::ChainHead,
-    clock::Clock,
-    directory::{JournalFile, LockedDirectory},
-    line::JournalLine,
-    line_reader::LineReader,
-    maintenance::FilesRemoved,
-    record::Record,
-    store::LogStore,
-    usage_restore,
+    format::{
+        chain::ChainHead,
+        clock::Clock,
+        directory::{JournalFile, LockedDirectory},
+        line::JournalLine,
+        line_reader::LineReader,
+        maintenance::FilesRemoved,
+        record::Record,
+    },
 };
 
 impl LogStore {

@@ -5,14 +5,16 @@
 
 use std::{fs::File, io, io::Seek as _, io::SeekFrom};
 
-use super::{
+use crate::journal::{
     SyncRule,
-    chain::{ChainHead, Hash},
-    directory::{JournalFile, LockedDirectory},
-    line::JournalLine,
-    line_reader::{LineEnd, LineReader},
-    maintenance::{FileOpened, Finding},
-    record::Record,
+    format::{
+        chain::{ChainHead, Hash},
+        directory::{JournalFile, LockedDirectory},
+        line::JournalLine,
+        line_reader::{LineEnd, LineReader},
+        maintenance::{FileOpened, Finding},
+        record::Record,
+    },
 };
 
 /// Where writing continues.

@@ -12,7 +12,8 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 
-use super::{AppendError, mutex::lock};
+use super::mutex::lock;
+use crate::journal::AppendError;
 
 /// The maximum number of records that wait for the writer.
 pub const MAX_QUEUE_RECORDS: usize = 1024;
@@ -32,7 +33,7 @@ pub type AppendResult = Result<u64, AppendError>;
 
 /// Records that are written together or not at all.
 #[derive(Debug)]
-pub(super) struct Append {
+pub(in crate::journal) struct Append {
     /// The records, each encoded as JSON.
     pub bodies: Vec<Vec<u8>>,
     /// Where the result goes; absent for a best-effort record.
@@ -68,7 +69,7 @@ impl Ack {
 
 /// The appends of one write.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(in crate::journal) struct Batch {
     /// In the order in which they were queued.
     pub appends: Vec<Append>,
     /// Best-effort records that were dropped since the last batch.

@@ -12,7 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{SyncRule, chain::ChainHead, directory::write_head, mutex::lock};
+use super::mutex::lock;
+use crate::journal::{
+    SyncRule,
+    format::{chain::ChainHead, directory::write_head},
+};
 
 /// How far `head` may be behind where nothing is synced by this thread.
 const HEAD_DELAY: Duration = Duration::from_millis(50);

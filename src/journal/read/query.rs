@@ -17,11 +17,11 @@ use nix::{
     sys::inotify::{AddWatchFlags, InitFlags, Inotify},
 };
 
-use super::{
+use super::selection::{RecordFilter, Selection};
+use crate::journal::format::{
     directory::{JournalDirectory, JournalFile},
     line::{JournalLine, LineError},
     line_reader::{LineEnd, LineReader, RawLine},
-    selection::{RecordFilter, Selection},
 };
 
 /// A record and where it stands.

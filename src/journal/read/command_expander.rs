@@ -7,7 +7,7 @@ use std::{collections::VecDeque, io};
 
 use serde_json::Value;
 
-use super::{
+use crate::journal::format::{
     directory::JournalDirectory,
     line::JournalLine,
     line_reader::LineReader,

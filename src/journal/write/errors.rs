@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use super::directory::JournalDirectoryError;
+use crate::journal::format::directory::JournalDirectoryError;
 
 /// A journal cannot be opened for writing.
 ///
@@ -100,7 +100,7 @@ impl WriteStep {
         }
     }
 
-    pub(super) fn failed(self) -> impl FnOnce(io::Error) -> WriteFailure {
+    pub(in crate::journal) fn failed(self) -> impl FnOnce(io::Error) -> WriteFailure {
         move |source| WriteFailure { step: self, source: Arc::new(source) }
     }
 }

@@ -1,0 +1,12 @@
+//! The form of the journal: records, lines and their chain, files and directories, keys, times.
+
+pub mod chain;
+pub mod clock;
+pub mod directory;
+pub mod line;
+pub mod line_reader;
+pub mod maintenance;
+pub mod options;
+pub mod record;
+pub mod report;
+pub mod signing;
