@@ -7,13 +7,14 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::{
-    argument_values::parse_gateway,
-    arguments::OutputFormat,
-    connection::{Approvals, GatewayConnection},
-    error::CliError,
-    exit_status, json,
-    stdio::{self, WriteOutcome},
-    table::{align_columns, print_to_stdout, to_json_line},
+    console::{
+        error::CliError,
+        exit_status, json,
+        stdio::{self, WriteOutcome},
+        table::{align_columns, print_to_stdout, to_json_line},
+    },
+    gateway_link::connection::{Approvals, GatewayConnection},
+    request::{argument_values::parse_gateway, arguments::OutputFormat},
 };
 use crate::{
     printable,

@@ -3,26 +3,24 @@
 use clap::{Parser, Subcommand};
 
 use super::{
-    acp_conformance::AcpConformanceArguments,
+    agent::{acp_conformance::AcpConformanceArguments, exec_server::ExecServerArguments, mcp::McpArguments},
     approvals::ApprovalsArguments,
-    arguments::{AcpArguments, DoctorArguments, ReapArguments, RunArguments, ServeArguments},
-    attach::AttachArguments,
-    audit::AuditArguments,
-    connection::names_gateway,
-    exec::ExecArguments,
-    exec_server::ExecServerArguments,
-    forward::ForwardArguments,
-    init::InitArguments,
-    manual::{CompletionsArguments, ManArguments},
-    mcp::McpArguments,
-    policy::PolicyCommand,
-    record::PlayArguments,
-    shell::ShellArguments,
-    shell_wrapper::ShellWrapperArguments,
-    terminal_arguments::{
-        KillArguments, LogsArguments, PruneArguments, PsArguments, RmArguments, StopArguments, WaitArguments,
+    audit::audit::AuditArguments,
+    gateway_link::connection::names_gateway,
+    host::manual::{CompletionsArguments, ManArguments},
+    policy::{init::InitArguments, policy::PolicyCommand},
+    request::{
+        arguments::{AcpArguments, DoctorArguments, ReapArguments, RunArguments, ServeArguments},
+        terminal_arguments::{
+            KillArguments, LogsArguments, PruneArguments, PsArguments, RmArguments, StopArguments,
+            WaitArguments,
+        },
     },
-    top::TopArguments,
+    run::exec::ExecArguments,
+    shell::{shell::ShellArguments, shell_wrapper::ShellWrapperArguments},
+    terminal::{
+        attach::AttachArguments, forward::ForwardArguments, record::PlayArguments, top::TopArguments,
+    },
 };
 
 /// The whole command line of `provost`.

@@ -2,6 +2,9 @@
 //!
 //! It decides nothing about commands: it hands them to a gateway, or to an embedded one if no gateway runs. It is the only
 //! module that uses `anyhow`.
+//!
+//! The directories import one another in one direction. From the lowest to the highest: `console`, `gateway_link`, `request`, `run`,
+//! `shell`; then those of the other commands, none of which imports another.
 
 use std::{
     env,
@@ -14,79 +17,24 @@ use std::{
 
 use clap::{Args as _, CommandFactory, FromArgMatches as _, Parser};
 
-mod acp;
-mod acp_conformance;
-mod agent_process;
-mod approval_prompt;
+mod agent;
 mod approvals;
-mod argument_values;
-mod arguments;
-mod attach;
-mod attached;
 mod audit;
-mod audit_records;
-mod audit_remote;
-mod carried_directory;
-mod cast;
 mod command_line;
-mod connection;
-mod denial_remedy;
-mod detach_keys;
-mod doctor;
-mod error;
-mod exec;
-mod exec_server;
-mod exit_status;
-mod forward;
-mod init;
-mod installed_agents;
-mod json;
-mod log_writer;
-mod logs;
-mod manual;
-mod mcp;
-mod mcp_token;
-mod missing_program;
+mod console;
+mod gateway_link;
+mod host;
 mod policy;
-mod policy_check;
-mod policy_connect;
-mod policy_explain;
-mod policy_files;
-mod policy_format;
-mod policy_status;
-mod policy_test;
-mod prune;
-mod raw_terminal;
-mod reap;
-mod receipt;
-mod reconnect;
-mod record;
-mod report;
+mod request;
 mod run;
-mod run_attached;
-mod run_control;
-mod run_detached;
-mod run_ending;
-mod run_input;
-mod run_output;
-mod run_request;
-mod serve;
 mod shell;
-mod shell_call;
-mod shell_wrapper;
-mod shown_modes;
-mod signals;
-mod stdio;
-mod table;
-mod terminal_arguments;
-mod terminals;
-mod top;
+mod terminal;
 
 use nix::{errno::Errno, sys::signal::SigSet};
 
 use command_line::{CliCommand, CommandLine};
-use error::CliError;
-use shell_wrapper::ShellWrapperArguments;
+use console::error::CliError;
+use shell::shell_wrapper::ShellWrapperArguments;
 
 use crate::{gateway, sys::signals as signals_of_system};
 
@@ -118,14 +66,14 @@ pub fn main() -> ExitCode {
 /// Whether the program was started under the name by which it is a shell. Login shells have a dash before theirs.
 pub fn is_shell_name(name: &OsStr) -> bool {
     let name = Path::new(name).file_name().and_then(OsStr::to_str).unwrap_or_default();
-    name.strip_prefix('-').unwrap_or(name) == shell_wrapper::SHELL_NAME
+    name.strip_prefix('-').unwrap_or(name) == shell::shell_wrapper::SHELL_NAME
 }
 
 /// As [`main`], for the program as a shell: all arguments are the shell's.
 pub fn shell_main() -> ExitCode {
     let mut words = env::args_os();
     let words = words.next().into_iter().chain(["--".into()]).chain(words);
-    let command = ShellWrapperArguments::augment_args(clap::Command::new(shell_wrapper::SHELL_NAME));
+    let command = ShellWrapperArguments::augment_args(clap::Command::new(shell::shell_wrapper::SHELL_NAME));
     let arguments = command
         .try_get_matches_from(words)
         .and_then(|matches| ShellWrapperArguments::from_arg_matches(&matches));
@@ -136,7 +84,7 @@ pub fn shell_main() -> ExitCode {
     // As in `main`.
     let _ = SigSet::all().thread_unblock();
     let status = light_runtime().and_then(|runtime| {
-        let status = runtime.block_on(shell_wrapper::run(arguments));
+        let status = runtime.block_on(shell::shell_wrapper::run(arguments));
         runtime.shutdown_background();
         status
     });
@@ -159,7 +107,7 @@ fn started_runtime() -> Result<tokio::runtime::Runtime, CliError> {
     let usual = panic::take_hook();
     panic::set_hook(Box::new(|_| {
         eprintln!("provost: cannot start the threads of the runtime");
-        process::exit(error::PROVOST_FAILED.into());
+        process::exit(console::error::PROVOST_FAILED.into());
     }));
     let started = gateway::runtime();
     panic::set_hook(usual);
@@ -176,44 +124,44 @@ fn started_runtime() -> Result<tokio::runtime::Runtime, CliError> {
 
 async fn run_command(command: CliCommand) -> Result<u8, CliError> {
     match command {
-        CliCommand::Serve(arguments) => serve::serve(arguments).await,
-        CliCommand::Run(arguments) => run::run(arguments).await,
-        CliCommand::Exec(arguments) => exec::exec(arguments).await,
-        CliCommand::Shell(arguments) => shell::shell(arguments).await,
-        CliCommand::Attach(arguments) => attach::attach(arguments).await,
-        CliCommand::Forward(arguments) => forward::forward(arguments).await,
-        CliCommand::Acp(arguments) => acp::run(arguments).await,
-        CliCommand::Mcp(arguments) => mcp::run(arguments).await,
-        CliCommand::ExecServer(arguments) => exec_server::run(arguments).await,
-        CliCommand::ShellWrapper(arguments) => shell_wrapper::run(arguments).await,
-        CliCommand::Ps(arguments) => terminals::list(arguments).await,
-        CliCommand::Top(arguments) => top::top(arguments).await,
-        CliCommand::Logs(arguments) => logs::logs(arguments).await,
-        CliCommand::Play(arguments) => record::play(arguments).await,
-        CliCommand::Stop(arguments) => terminals::stop(arguments).await,
-        CliCommand::Kill(arguments) => terminals::kill(arguments).await,
-        CliCommand::Wait(arguments) => terminals::wait(arguments).await,
-        CliCommand::Rm(arguments) => terminals::rm(arguments).await,
-        CliCommand::Prune(arguments) => prune::prune(arguments).await,
+        CliCommand::Serve(arguments) => host::serve::serve(arguments).await,
+        CliCommand::Run(arguments) => run::run::run(arguments).await,
+        CliCommand::Exec(arguments) => run::exec::exec(arguments).await,
+        CliCommand::Shell(arguments) => shell::shell::shell(arguments).await,
+        CliCommand::Attach(arguments) => terminal::attach::attach(arguments).await,
+        CliCommand::Forward(arguments) => terminal::forward::forward(arguments).await,
+        CliCommand::Acp(arguments) => agent::acp::run(arguments).await,
+        CliCommand::Mcp(arguments) => agent::mcp::run(arguments).await,
+        CliCommand::ExecServer(arguments) => agent::exec_server::run(arguments).await,
+        CliCommand::ShellWrapper(arguments) => shell::shell_wrapper::run(arguments).await,
+        CliCommand::Ps(arguments) => terminal::terminals::list(arguments).await,
+        CliCommand::Top(arguments) => terminal::top::top(arguments).await,
+        CliCommand::Logs(arguments) => terminal::logs::logs(arguments).await,
+        CliCommand::Play(arguments) => terminal::record::play(arguments).await,
+        CliCommand::Stop(arguments) => terminal::terminals::stop(arguments).await,
+        CliCommand::Kill(arguments) => terminal::terminals::kill(arguments).await,
+        CliCommand::Wait(arguments) => terminal::terminals::wait(arguments).await,
+        CliCommand::Rm(arguments) => terminal::terminals::rm(arguments).await,
+        CliCommand::Prune(arguments) => terminal::prune::prune(arguments).await,
         CliCommand::Approvals(arguments) => approvals::run(arguments).await,
-        CliCommand::Audit(arguments) => audit::audit(arguments).await,
-        CliCommand::Doctor(arguments) => doctor::examine(&arguments),
-        CliCommand::Reap(arguments) => reap::reap(&arguments),
-        CliCommand::Init(arguments) => init::init(&arguments),
-        CliCommand::AcpConformance(arguments) => acp_conformance::run(arguments).await,
-        CliCommand::Completions(arguments) => manual::completions(&arguments, CommandLine::command()),
-        CliCommand::Man(arguments) => manual::man(&arguments, CommandLine::command()),
-        CliCommand::Policy(command) => policy::run(command).await,
+        CliCommand::Audit(arguments) => audit::audit::audit(arguments).await,
+        CliCommand::Doctor(arguments) => host::doctor::examine(&arguments),
+        CliCommand::Reap(arguments) => host::reap::reap(&arguments),
+        CliCommand::Init(arguments) => policy::init::init(&arguments),
+        CliCommand::AcpConformance(arguments) => agent::acp_conformance::run(arguments).await,
+        CliCommand::Completions(arguments) => host::manual::completions(&arguments, CommandLine::command()),
+        CliCommand::Man(arguments) => host::manual::man(&arguments, CommandLine::command()),
+        CliCommand::Policy(command) => policy::policy::run(command).await,
     }
 }
 
 /// Prints help to stdout with status 0, and a mistake in the arguments to stderr with status 125: 2, which is
 /// usual, is a status that commands have, and `run` and `wait` answer with their command's.
 fn usage(error: &clap::Error) -> ExitCode {
-    let status = if error.use_stderr() { error::PROVOST_FAILED } else { 0 };
+    let status = if error.use_stderr() { console::error::PROVOST_FAILED } else { 0 };
     match error.use_stderr() {
         // It says again what it was given.
-        true => stdio::print_to_stderr(error.render().to_string().trim_end()),
+        true => console::stdio::print_to_stderr(error.render().to_string().trim_end()),
         // A closed stdout leaves nobody to tell.
         false => drop(error.print()),
     }

@@ -1,0 +1,84 @@
+//! `provost acp`: runs an agent for an editor.
+//!
+//! Connects to a gateway or starts an embedded one; the `acp` module does the rest. Nothing is printed to stdout, which
+//! carries the protocol.
+
+use std::{
+    ffi::OsString,
+    io::{self, IsTerminal},
+    sync::Arc,
+};
+
+use crate::{
+    acp,
+    cli::{
+        console::{error::CliError, log_writer::log_to, signals::TerminationSignals},
+        request::{
+            arguments::{AcpArguments, NetworkChoice},
+            run_request::real_paths,
+        },
+    },
+    proto::v1,
+};
+
+/// Runs the agent until it or its editor ends, and answers with the agent's exit status.
+pub(in crate::cli) async fn run(arguments: AcpArguments) -> Result<u8, CliError> {
+    if is_interactive() {
+        return Err(no_editor(&arguments.command));
+    }
+    let mut signals =
+        TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
+    if let Some(file) = &arguments.log {
+        log_to(file)?;
+    }
+    let confine = arguments.confine_agent.then(|| confinement(&arguments)).transpose()?;
+    let connection = arguments.gateway.connect().await?;
+    let shared = acp::SharedDirectories {
+        writable: real_paths(&arguments.root)?,
+        read_only: real_paths(&arguments.ro)?,
+    };
+    let options = acp::ShimOptions {
+        shared,
+        command: arguments.command,
+        profile: arguments.profile,
+        confine,
+        notice: Arc::new(crate::cli::console::stdio::print_notice),
+    };
+    let stopped = async move {
+        signals.next().await;
+    };
+    let ended = acp::run(connection.client(), options, stopped).await;
+    connection.close().await;
+    Ok(ended.map_err(|error| CliError::caused_by("cannot run the agent", error))?.exit_status)
+}
+
+/// Whether a person has started this in a terminal. An editor may have one for messages, but not for errors, too.
+fn is_interactive() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Editors start their agent's command in a terminal, too, with some words more, when its login is to be typed.
+fn no_editor(agent: &[OsString]) -> CliError {
+    let words: Vec<_> = agent.iter().map(|word| word.to_string_lossy()).collect();
+    CliError::message_only(format!(
+        "no editor is here, but a terminal: let your editor start this. To log in to the agent, start it by itself: {}",
+        words.join(" ")
+    ))
+}
+
+fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, CliError> {
+    let workspace = std::env::current_dir().map_err(|error| {
+        CliError::caused_by("cannot use the current directory as the agent's workspace", error)
+    })?;
+    let network = match arguments.network {
+        None => v1::Network::Unspecified,
+        Some(NetworkChoice::None) => v1::Network::None,
+        Some(NetworkChoice::Host) => v1::Network::Host,
+        Some(NetworkChoice::Proxy) => v1::Network::Proxy,
+    };
+    let mut env = Vec::new();
+    for variable in &arguments.env {
+        env.extend(variable.clone().resolve()?);
+    }
+    Ok(acp::Confinement { workspace, profile: arguments.profile.clone(), network, env })
+}

@@ -1,0 +1,136 @@
+//! This process's own stdout, stderr and stdin.
+//!
+//! Writes are lossless: what cannot be written ends the command, it is never dropped. A reader that has gone
+//! away (EPIPE) is not an error but an end, and is told apart by its kind.
+
+use std::{
+    io::{self, Write},
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::printable;
+
+/// The most that is read from stdin at once.
+const STDIN_CHUNK_BYTES: usize = 64 * 1024;
+
+/// What a command reads from its stdin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Input {
+    /// Nothing.
+    Empty,
+    /// This process's stdin.
+    Forwarded,
+}
+
+impl Input {
+    /// What this process's stdin means for a command by default: a pipe, a file or a socket is meant for it. A terminal is
+    /// the person's, and a device such as /dev/null has nothing.
+    pub(in crate::cli) fn of_stdin() -> Self {
+        let Ok(status) = nix::sys::stat::fstat(io::stdin()) else { return Self::Empty };
+        match status.st_mode & nix::libc::S_IFMT {
+            nix::libc::S_IFIFO | nix::libc::S_IFREG | nix::libc::S_IFSOCK => Self::Forwarded,
+            _ => Self::Empty,
+        }
+    }
+}
+
+/// How a write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(in crate::cli) enum WriteOutcome {
+    /// All of it.
+    Complete,
+    /// The reader has gone away.
+    ReaderGone,
+}
+
+/// Writes all of `bytes` and flushes: output is shown as it comes.
+pub(in crate::cli) async fn write_all<W: AsyncWrite + AsFd + Unpin>(
+    to: &mut W,
+    bytes: &[u8],
+) -> io::Result<WriteOutcome> {
+    if has_room_for(to.as_fd(), bytes.len()) {
+        return write_outcome(write_directly(to.as_fd(), bytes));
+    }
+    let result = match to.write_all(bytes).await {
+        Ok(()) => to.flush().await,
+        Err(error) => Err(error),
+    };
+    write_outcome(result)
+}
+
+/// Whether so many bytes can be written without waiting for a reader: then no other thread is needed. Of a pipe or a socket that is
+/// ready at least PIPE_BUF bytes are free (pipe(7)); a terminal can stop at any byte.
+fn has_room_for(descriptor: BorrowedFd<'_>, length: usize) -> bool {
+    let Ok(status) = nix::sys::stat::fstat(descriptor) else { return false };
+    match status.st_mode & nix::libc::S_IFMT {
+        nix::libc::S_IFREG => length <= STDIN_CHUNK_BYTES,
+        nix::libc::S_IFIFO | nix::libc::S_IFSOCK if length <= nix::libc::PIPE_BUF => {
+            let mut ready = [PollFd::new(descriptor, PollFlags::POLLOUT)];
+            poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count == 1)
+        }
+        _ => false,
+    }
+}
+
+fn write_directly(descriptor: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match nix::unistd::write(descriptor, bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Prints a text to stdout. What could drive a terminal is escaped; JSON has been, in its own way.
+pub(in crate::cli) fn print(text: &str) -> io::Result<WriteOutcome> {
+    let mut out = io::stdout().lock();
+    write_outcome(out.write_all(printable::lines(text).as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Prints bytes to stdout as they are.
+pub(in crate::cli) fn write_to_stdout(bytes: &[u8]) -> io::Result<WriteOutcome> {
+    let mut out = io::stdout().lock();
+    write_outcome(out.write_all(bytes).and_then(|()| out.flush()))
+}
+
+/// Prints one line to stderr, with the program's name before it. A stderr that nobody reads is no reason to fail.
+pub(in crate::cli) fn print_notice(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "provost: {}", printable::line(&text.replace('\n', " ")));
+}
+
+/// Prints a question to stderr, escaped, and leaves the cursor behind it.
+pub(in crate::cli) fn prompt(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = stderr.write_all(printable::lines(text).as_bytes()).and_then(|()| stderr.flush());
+}
+
+/// Prints lines to stderr, escaped.
+pub(in crate::cli) fn print_to_stderr(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{}", printable::lines(text));
+}
+
+/// The next bytes of stdin; `None` at its end.
+pub(in crate::cli) async fn next_input<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Option<Vec<u8>>> {
+    let mut buffer = vec![0; STDIN_CHUNK_BYTES];
+    let length = from.read(&mut buffer).await?;
+    buffer.truncate(length);
+    Ok((length > 0).then_some(buffer))
+}
+
+fn write_outcome(result: io::Result<()>) -> io::Result<WriteOutcome> {
+    match result {
+        Ok(()) => Ok(WriteOutcome::Complete),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(WriteOutcome::ReaderGone),
+        Err(error) => Err(error),
+    }
+}

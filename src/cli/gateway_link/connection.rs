@@ -1,0 +1,214 @@
+//! The gateway that a subcommand uses: the one that was named, the one on the default socket, or an embedded one.
+//!
+//! A default socket is trusted only if this user or root created it, in a directory that nobody else can write to.
+//! Otherwise another user could receive this user's commands.
+
+use std::{
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    cli::console::error::CliError,
+    client::{self, Client, ConnectError},
+    gateway::{self, Config, Embedded, JournalConfig, PolicySource},
+    proto::v1::{approvals_client::ApprovalsClient, terminals_client::TerminalsClient},
+};
+use tonic::transport::Channel;
+
+/// The terminals of a gateway.
+pub(in crate::cli) type Terminals = TerminalsClient<Channel>;
+
+/// The approvals of a gateway.
+pub(in crate::cli) type Approvals = ApprovalsClient<Channel>;
+/// The variable that names a gateway.
+const VARIABLE: &str = "PROVOST_GATEWAY";
+
+/// A connection to a gateway, with the gateway itself if it is embedded.
+pub(in crate::cli) struct GatewayConnection {
+    client: Client,
+    embedded: Option<Embedded>,
+}
+
+impl GatewayConnection {
+    /// Connects to the gateway that the option names, else the environment, else to the default socket.
+    pub(in crate::cli) async fn find(named: Option<&str>) -> Result<Self, CliError> {
+        match running(named).await? {
+            Some(client) => Ok(Self { client, embedded: None }),
+            None => Err(CliError::message_only(format!(
+                "no gateway serves at {}",
+                gateway::default_listen().display()
+            ))
+            .with_advice(format!("start one with `provost serve`, or name one by --gateway or {VARIABLE}"))),
+        }
+    }
+
+    /// As [`GatewayConnection::find`], but none if no gateway serves.
+    pub(in crate::cli) async fn running(named: Option<&str>) -> Result<Option<Self>, CliError> {
+        Ok(running(named).await?.map(|client| Self { client, embedded: None }))
+    }
+
+    /// The gateway that serves, or an embedded one: also where policies or a journal of its own were asked for.
+    pub(in crate::cli) async fn running_or_own(
+        named: Option<&str>,
+        policies: Option<&Path>,
+        journal: Option<&Path>,
+    ) -> Result<Self, CliError> {
+        let found = match (policies, journal) {
+            (Some(_), _) | (_, Some(_)) => None,
+            (None, None) => Self::running(named).await?,
+        };
+        match found {
+            Some(connection) => Ok(connection),
+            None => Self::embed(policies, journal).await,
+        }
+    }
+
+    /// Starts an embedded gateway, with these policies or the compiled-in ones, and with a journal in this directory or none.
+    pub(in crate::cli) async fn embed(
+        policies: Option<&Path>,
+        journal: Option<&Path>,
+    ) -> Result<Self, CliError> {
+        let directory = |directory: &Path| PolicySource::Directory(directory.to_owned());
+        let policies = policies.map_or(PolicySource::CompiledInPreferringLimits, directory);
+        let journal = match journal.map(std::path::absolute).transpose() {
+            Ok(directory) => directory
+                .map(|directory| JournalConfig { directory: Some(directory), ..JournalConfig::default() }),
+            Err(error) => return Err(CliError::caused_by("cannot name the journal's directory", error)),
+        };
+        let embedded = gateway::embed(Config { policies, journal, ..Config::embedded() })
+            .await
+            .map_err(|error| CliError::caused_by("cannot start an embedded gateway", error))?;
+        match client::connect(embedded.uri()).await {
+            Ok(client) => Ok(Self { client, embedded: Some(embedded) }),
+            Err(error) => {
+                // Why the gateway ended says more than that nobody answers.
+                embedded
+                    .close()
+                    .await
+                    .map_err(|error| CliError::caused_by("the embedded gateway has failed", error))?;
+                Err(CliError::caused_by("cannot talk to the embedded gateway", error))
+            }
+        }
+    }
+
+    /// The client of every service; a clone shares the connection.
+    pub(in crate::cli) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Whether the gateway is this process's own.
+    pub(in crate::cli) fn is_embedded(&self) -> bool {
+        self.embedded.is_some()
+    }
+
+    /// Ends the connection; an embedded gateway stops whatever still runs and removes its state.
+    pub(in crate::cli) async fn close(self) {
+        let Some(embedded) = self.embedded else { return };
+        // Its connections end first, or its drain would wait for them.
+        drop(self.client);
+        if let Err(error) = embedded.close().await {
+            CliError::caused_by("ending the embedded gateway", error).print();
+        }
+    }
+}
+
+/// Whether the option or the environment names a gateway: then none is embedded.
+pub(in crate::cli) fn names_gateway(named: Option<&str>) -> bool {
+    named.is_some() || std::env::var(VARIABLE).is_ok_and(|name| !name.is_empty())
+}
+
+/// Connects to a running gateway. One that was named and does not answer is an error.
+async fn running(named: Option<&str>) -> Result<Option<Client>, CliError> {
+    let named =
+        named.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()));
+    if let Some(named) = named {
+        let connected = client::connect(&named).await;
+        return connected.map(Some).map_err(|error| {
+            CliError::caused_by("cannot use the gateway", error)
+                .with_advice(format!("see --gateway and {VARIABLE}"))
+        });
+    }
+    let socket = gateway::default_listen();
+    match socket_trust(&socket) {
+        SocketTrust::Absent => return Ok(None),
+        SocketTrust::Trusted => {}
+        SocketTrust::Untrusted(why) => {
+            crate::cli::console::stdio::print_notice(&format!(
+                "notice: not using the gateway at {}: {why}",
+                crate::printable::path(&socket)
+            ));
+            return Ok(None);
+        }
+    }
+    match client::connect(&format!("unix:{}", socket.display())).await {
+        Ok(client) => Ok(Some(client)),
+        // Left behind by a gateway that is gone, or another user's.
+        Err(ConnectError::Socket { .. }) => Ok(None),
+        Err(error @ (ConnectError::Handshake { .. } | ConnectError::Address(_))) => {
+            Err(CliError::caused_by("cannot use the gateway that serves here", error))
+        }
+    }
+}
+
+/// Who can have put a socket where it is.
+enum SocketTrust {
+    /// There is none.
+    Absent,
+    /// This user or root, and nobody else.
+    Trusted,
+    /// Another user, as the text says.
+    Untrusted(String),
+}
+
+fn socket_trust(socket: &Path) -> SocketTrust {
+    let directory = socket.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned);
+    let (Ok(of_socket), Ok(of_directory)) = (socket.symlink_metadata(), directory.symlink_metadata()) else {
+        return SocketTrust::Absent;
+    };
+    let user = nix::unistd::geteuid().as_raw();
+    for (path, metadata) in [(&directory, &of_directory), (&socket.to_owned(), &of_socket)] {
+        if metadata.uid() != user && metadata.uid() != 0 {
+            return SocketTrust::Untrusted(format!(
+                "{} belongs to uid {}",
+                crate::printable::path(path),
+                metadata.uid()
+            ));
+        }
+    }
+    if !of_directory.is_dir() || of_directory.mode() & 0o022 != 0 {
+        return SocketTrust::Untrusted(format!("others can write to {}", crate::printable::path(&directory)));
+    }
+    SocketTrust::Trusted
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::{fs::PermissionsExt, net::UnixListener};
+
+    use super::*;
+
+    #[test]
+    fn a_socket_in_a_directory_that_others_can_write_to_is_not_trusted() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("provost.sock");
+        assert!(matches!(socket_trust(&socket), SocketTrust::Absent));
+        let _listener = UnixListener::bind(&socket).unwrap();
+        assert!(matches!(socket_trust(&socket), SocketTrust::Trusted));
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(socket_trust(&socket), SocketTrust::Untrusted(_)));
+    }
+
+    #[test]
+    fn a_socket_of_another_user_is_not_trusted() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("SKIPPED: only root can make another user's socket");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("provost.sock");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::chown(&socket, Some(4242), None).unwrap();
+        assert!(matches!(socket_trust(&socket), SocketTrust::Untrusted(_)));
+    }
+}

@@ -1,0 +1,154 @@
+//! `provost policy explain --connect`: what a policy says about one connection. Resolves no name and connects to nothing.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use crate::{
+    cli::{console::error::CliError, request::arguments::OutputFormat},
+    network::{destination::Host, http_request::WantedConnection},
+    policy::{
+        PolicySet,
+        command::rule::Decision,
+        connect::{Approved, ConnectRequest, DialTarget, Tunnel},
+        connect_decision::{ConnectDecision, NAME_RULE},
+    },
+    printable,
+};
+
+/// Who would connect.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller<'a> {
+    /// The principal.
+    pub(in crate::cli) principal: &'a str,
+    /// The profile's name; absent: the default one.
+    pub(in crate::cli) profile: Option<&'a str>,
+}
+
+/// A decision about a name or an address.
+#[derive(Debug, Serialize)]
+struct ExplainedConnection {
+    /// "allow", "ask" or "deny".
+    decision: Decision,
+    /// The rule that decided, `default`, or the name of a check of the proxy's own.
+    rule: String,
+    /// Why.
+    reason: String,
+    /// File and line of the rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    location: Option<String>,
+    /// As the rules see it.
+    destination: String,
+    /// The address that was decided on; absent: the name was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<IpAddr>,
+    /// What may be spoken, unless it is denied: "checked" or "any".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tunnel: Option<Tunnel>,
+    /// Only HTTP requests may be spoken, each of which is judged.
+    requests_only: bool,
+    /// Rules that only watch and that are about it.
+    observed: Vec<String>,
+}
+
+/// The explanation, and the exit status.
+pub(in crate::cli) fn explain(
+    policy: &PolicySet,
+    caller: Caller<'_>,
+    destination: &str,
+    addresses: &[IpAddr],
+    format: OutputFormat,
+) -> Result<(String, u8), CliError> {
+    let (profile, _) = policy
+        .profile(caller.profile)
+        .ok_or_else(|| CliError::message_only(format!("there is no profile {:?}", caller.profile)))?;
+    let explained = match WantedConnection::parse(destination) {
+        Err(error) => vec![ExplainedConnection {
+            decision: Decision::Deny,
+            rule: NAME_RULE.to_owned(),
+            reason: error.to_string(),
+            location: None,
+            destination: destination.to_owned(),
+            address: None,
+            tunnel: None,
+            requests_only: false,
+            observed: Vec::new(),
+        }],
+        Ok(WantedConnection { destination, request: http }) => {
+            let request = ConnectRequest {
+                principal: caller.principal,
+                profile: profile.as_str(),
+                destination: &destination,
+                http: http.as_ref(),
+                approved: Approved::Nothing,
+            };
+            decide(policy, &request, addresses)
+        }
+    };
+    let shown = match format {
+        OutputFormat::Json => {
+            let json = serde_json::to_string_pretty(&explained)
+                .map_err(|e| CliError::caused_by("explanation", e))?;
+            printable::json(&json).into_owned()
+        }
+        OutputFormat::Text => explained.iter().map(text).collect::<Vec<_>>().join("\n"),
+    };
+    let is_allowed = explained.iter().all(|one| one.decision == Decision::Allow);
+    Ok((shown, u8::from(!is_allowed)))
+}
+
+fn decide(
+    policy: &PolicySet,
+    request: &ConnectRequest<'_>,
+    addresses: &[IpAddr],
+) -> Vec<ExplainedConnection> {
+    let explained = |decided: ConnectDecision, address: Option<IpAddr>| ExplainedConnection {
+        decision: decided.decision,
+        rule: decided.reason.rule().to_owned(),
+        reason: decided.reason.text(),
+        location: policy.rule_location(decided.reason.rule()).map(|at| format!("{}:{}", at.file, at.line)),
+        destination: match request.http {
+            None => request.destination.to_string(),
+            Some(http) => format!("{} {http}", request.destination),
+        },
+        address,
+        tunnel: (decided.decision != Decision::Deny).then_some(decided.tunnel),
+        requests_only: decided.requests_only,
+        observed: decided.observed,
+    };
+    let at = |address: IpAddr| {
+        let target = DialTarget { address, is_hosts_own: false };
+        explained(policy.connect_address(request, target), Some(address))
+    };
+    if let Host::Address(address) = request.destination.host {
+        return vec![at(address)];
+    }
+    let name = explained(policy.connect_name(request), None);
+    // A name that is refused is not resolved.
+    let is_resolved = name.decision != Decision::Deny;
+    std::iter::once(name)
+        .chain(addresses.iter().filter(|_| is_resolved).map(|address| at(*address)))
+        .collect()
+}
+
+fn text(one: &ExplainedConnection) -> String {
+    let place = one.location.as_ref().map(|place| format!(" ({place})")).unwrap_or_default();
+    let address = one.address.map(|address| format!(" at {address}")).unwrap_or_default();
+    let mut lines = vec![format!(
+        "{}: {}{address}: {} ({}{place})",
+        one.decision,
+        printable::line(&one.destination),
+        printable::line(&one.reason),
+        one.rule
+    )];
+    match one.tunnel {
+        Some(_) if one.requests_only => {
+            lines.push("  HTTP without TLS: rules are about its requests".to_owned());
+        }
+        Some(Tunnel::Checked) => lines.push("  TLS that names the same host, or HTTP".to_owned()),
+        Some(Tunnel::Any) => lines.push("  any protocol".to_owned()),
+        None => {}
+    }
+    lines.extend(one.observed.iter().map(|rule| format!("  watched by {rule}")));
+    lines.join("\n")
+}

@@ -1,0 +1,63 @@
+//! The values of options, as text on the command line: variables, durations, `unix:PATH`.
+//!
+//! They are parsed here as far as that needs no input or output.
+
+use std::time::Duration;
+
+use crate::{cli::console::error::CliError, gateway::parse_listen, policy::duration};
+
+/// A variable for a command, as `-e` names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::cli) enum EnvArgument {
+    /// With this value.
+    Set(String, String),
+    /// With the value that it has here, if it has one.
+    PassedOn(String),
+}
+
+impl EnvArgument {
+    /// Reads `NAME=VALUE` or `NAME`.
+    pub(in crate::cli) fn parse(text: &str) -> Result<Self, String> {
+        if text.contains('=') {
+            return parse_assignment(text).map(|(name, value)| Self::Set(name, value));
+        }
+        match text {
+            "" => Err("the name is empty".to_owned()),
+            name => Ok(Self::PassedOn(name.to_owned())),
+        }
+    }
+
+    /// The name and the value; `None`: it is not set here. An error for a value that is no text.
+    pub(in crate::cli) fn resolve(self) -> Result<Option<(String, String)>, CliError> {
+        match self {
+            Self::Set(name, value) => Ok(Some((name, value))),
+            Self::PassedOn(name) => match std::env::var(&name) {
+                Ok(value) => Ok(Some((name, value))),
+                Err(std::env::VarError::NotPresent) => Ok(None),
+                Err(std::env::VarError::NotUnicode(_)) => {
+                    Err(CliError::message_only(format!("the value of the variable {name} is no UTF-8")))
+                }
+            },
+        }
+    }
+}
+
+/// Checks the form of a gateway's address, so that a mistake is reported as one in the arguments; the client parses the
+/// address again.
+pub(in crate::cli) fn parse_gateway(text: &str) -> Result<String, &'static str> {
+    parse_listen(text).map(|_| text.to_owned())
+}
+
+/// Splits `NAME=VALUE`.
+pub(in crate::cli) fn parse_assignment(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some(("", _)) => Err("the name before \"=\" is empty".to_owned()),
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => Err("a variable is written NAME=VALUE".to_owned()),
+    }
+}
+
+/// Parses a whole number with ms, s, m or h.
+pub(in crate::cli) fn parse_duration(text: &str) -> Result<Duration, String> {
+    duration::parse(text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,347 @@
+//! The options of the subcommands that run commands or work on terminals, and the options that several subcommands share.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+
+use super::argument_values::{EnvArgument, parse_assignment, parse_duration, parse_gateway};
+use crate::{
+    cli::{
+        console::error::CliError,
+        gateway_link::{approval_prompt::OnAskChoice, connection::GatewayConnection},
+    },
+    gateway::parse_listen,
+    proto::v1,
+};
+
+/// `provost serve`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Serve the gateway's API on a Unix socket",
+    long_about = "Serves the API (gRPC, with health and reflection) on a Unix socket. The gateway identifies a caller \
+                  by the credentials of its process. On SIGTERM it drains, and either leaves running commands to the \
+                  next gateway with the same state directory or stops them, as `on_stop` in the configuration says. \
+                  On SIGINT it stops them. A second signal ends the gateway at once.",
+    after_help = "Example:\n  provost serve --listen unix:/run/provost/provost.sock --policies /etc/provost/policies"
+)]
+pub(in crate::cli) struct ServeArguments {
+    /// Read the configuration from this file (TOML); the options below override it
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) config: Option<PathBuf>,
+    /// Listen on this socket; default: /run/provost/provost.sock for root, else provost/provost.sock in
+    /// $XDG_RUNTIME_DIR, else in /tmp/provost-UID
+    #[arg(long, value_name = "unix:PATH", value_parser = parse_listen)]
+    pub(in crate::cli) listen: Option<PathBuf>,
+    /// Keep sockets and state in this directory, which is created if absent
+    #[arg(long, value_name = "DIR")]
+    pub(in crate::cli) state: Option<PathBuf>,
+    /// Read policy files from this directory; default: the compiled-in policy
+    #[arg(long, value_name = "DIR")]
+    pub(in crate::cli) policies: Option<PathBuf>,
+    /// End when there has been no session for this time, a whole number with ms, s, m or h; default: never
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(in crate::cli) idle_exit: Option<Duration>,
+    /// Create sandboxes below this cgroup, a path as in /proc/PID/cgroup; default: the gateway's own cgroup
+    #[arg(long, value_name = "CGROUP")]
+    pub(in crate::cli) cgroup: Option<PathBuf>,
+}
+
+/// The option that names a gateway.
+#[derive(Debug, Clone, Args)]
+pub(in crate::cli) struct GatewayArguments {
+    /// Connect to the gateway on this socket; default: $PROVOST_GATEWAY, else the default socket of `provost serve`
+    #[arg(long, value_name = "unix:PATH", value_parser = parse_gateway)]
+    pub(in crate::cli) gateway: Option<String>,
+}
+
+/// The options that choose between a gateway that runs and an embedded one.
+#[derive(Debug, Clone, Args)]
+pub(in crate::cli) struct EmbeddableGatewayArguments {
+    #[command(flatten)]
+    running: GatewayArguments,
+    /// Start an embedded gateway with the policy files in this directory, even if another gateway runs
+    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
+    policies: Option<PathBuf>,
+    /// Start an embedded gateway that keeps a journal in this directory, even if another gateway runs; default: an
+    /// embedded gateway keeps no journal
+    #[arg(long, value_name = "DIR", conflicts_with = "gateway")]
+    journal: Option<PathBuf>,
+}
+
+impl EmbeddableGatewayArguments {
+    /// Connects to the gateway that runs, or starts an embedded one.
+    pub(in crate::cli) async fn connect(&self) -> Result<GatewayConnection, CliError> {
+        let (policies, journal) = (self.policies.as_deref(), self.journal.as_deref());
+        GatewayConnection::running_or_own(self.named(), policies, journal).await
+    }
+
+    /// Starts an embedded gateway.
+    pub(in crate::cli) async fn embed(&self) -> Result<GatewayConnection, CliError> {
+        GatewayConnection::embed(self.policies.as_deref(), self.journal.as_deref()).await
+    }
+
+    /// The gateway that is named.
+    pub(in crate::cli) fn named(&self) -> Option<&str> {
+        self.running.gateway.as_deref()
+    }
+
+    /// Whether an embedded one is asked for.
+    pub(in crate::cli) fn is_embedded(&self) -> bool {
+        self.policies.is_some() || self.journal.is_some()
+    }
+}
+
+/// The option that chooses how data is printed.
+#[derive(Debug, Clone, Copy, Args)]
+pub(in crate::cli) struct OutputArguments {
+    /// Print in this format
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
+    pub(in crate::cli) output: OutputFormat,
+}
+
+/// How data is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(in crate::cli) enum OutputFormat {
+    /// Lines and tables for people
+    Text,
+    /// JSON for programs
+    Json,
+}
+
+/// Where a command may write, and where it starts.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct WorkspaceArguments {
+    /// Use this directory as the workspace, where the command may write; may be given several times, and the command starts
+    /// in the first; default: the git repository around the current directory, else the current directory
+    #[arg(long, value_name = "DIR")]
+    root: Vec<PathBuf>,
+    /// Start the command in this directory; a relative path counts from the first --root, else from the current directory;
+    /// default: that directory
+    #[arg(short, long, value_name = "DIR")]
+    workdir: Option<PathBuf>,
+}
+
+impl WorkspaceArguments {
+    /// The directories that were named; none for the current directory.
+    pub(in crate::cli) fn roots(&self) -> &[PathBuf] {
+        &self.root
+    }
+
+    /// How much is taken of what lies around the first directory: named directories are taken as they are.
+    pub(in crate::cli) fn extent(&self) -> v1::WorkspaceExtent {
+        match self.root[..] {
+            [] => v1::WorkspaceExtent::Repository,
+            [_, ..] => v1::WorkspaceExtent::Unspecified,
+        }
+    }
+
+    /// The working directory for a command whose first directory is `root`. A directory that exists is given by its real path,
+    /// which is how sandboxes name the directories in a workspace.
+    pub(in crate::cli) fn working_directory(&self, root: &Path) -> PathBuf {
+        let Some(workdir) = &self.workdir else { return root.to_owned() };
+        let path = root.join(workdir);
+        match path.canonicalize() {
+            Ok(real) if real.starts_with(root) => real,
+            Ok(_) | Err(_) => path,
+        }
+    }
+}
+
+/// `provost run`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Run one command in a sandbox and exit with its status",
+    long_about = "Runs one command in a sandbox and prints its stdout and stderr as they come. The workspace, where \
+                  the command may write, is the git repository around the current directory, else the current \
+                  directory, or what --root names. Ends when the command and everything that it started has ended. \
+                  Connects to a gateway if one answers; otherwise starts one inside itself for this command.",
+    after_help = "Exit status:\n  \
+                  the command's own; 128+n if signal n ended it; 124 at a time limit;\n  \
+                  127 command not found; 126 denied or not executable; 125 Provost failed\n\n\
+                  Ctrl-C sends the command SIGINT, as in a shell. A second one stops the command and everything that \
+                  it started: SIGTERM, then SIGKILL after the grace period. A third one kills at once. SIGTERM and \
+                  SIGHUP begin with the stop. With -it, Ctrl-C is a key like any other.\n\n\
+                  Examples:\n  \
+                  provost run make test\n  \
+                  provost run --timeout 10m --receipt -- python3 -m unittest\n  \
+                  provost run -w docs -e CI=1 -- make html\n  \
+                  tar c src | provost run sha256sum\n  \
+                  provost run -it bash\n  \
+                  provost run -d -- make all"
+)]
+pub(in crate::cli) struct RunArguments {
+    #[command(flatten)]
+    pub(in crate::cli) gateway: EmbeddableGatewayArguments,
+    /// Confine the command by this profile of the policy; default: the policy's default profile
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) profile: Option<String>,
+    #[command(flatten)]
+    pub(in crate::cli) workspace: WorkspaceArguments,
+    /// Show the command this directory, which it cannot write to; may be given several times
+    #[arg(long, value_name = "DIR")]
+    pub(in crate::cli) ro: Vec<PathBuf>,
+    /// Run the command in the session of this name, which is opened if there is none and stays open for 30 minutes after its
+    /// last command; its commands share /tmp and the home, and those of one profile the loopback; a later run must ask for the
+    /// same workspace, profile and network; needs a gateway that serves
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["policies", "journal"])]
+    pub(in crate::cli) session: Option<String>,
+    /// Set a variable in the command's environment, or pass on the one of this name if it is set here; may be given
+    /// several times; no other variable is passed on
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parse)]
+    pub(in crate::cli) env: Vec<EnvArgument>,
+    /// Give the session and the terminal this label, which `provost ps` shows and rules may depend on; may be given
+    /// several times
+    #[arg(short, long, value_name = "NAME=VALUE", value_parser = parse_assignment)]
+    pub(in crate::cli) label: Vec<(String, String)>,
+    /// Stop the command after this time, a whole number with ms, s, m or h; default: the profile's limit
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(in crate::cli) timeout: Option<Duration>,
+    /// Stop the command when it has written nothing for this time; default: the profile's limit
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(in crate::cli) idle: Option<Duration>,
+    /// Give the command this network; "host" includes services on the host's loopback and its metadata addresses;
+    /// default: the profile's
+    #[arg(long, value_name = "NETWORK")]
+    pub(in crate::cli) network: Option<NetworkChoice>,
+    /// Pass stdin on to the command even if it is a terminal; default: a pipe, file or socket is passed on
+    #[arg(short = 'i', long, visible_alias = "interactive")]
+    pub(in crate::cli) stdin: bool,
+    /// Run the command in a pseudo-terminal; stdin must be a terminal; with -i every key goes to the command
+    #[arg(short = 't', long)]
+    pub(in crate::cli) tty: bool,
+    /// Start the command, print its terminal's id and leave it running; where no gateway serves, one is started for this user,
+    /// which ends when it has had no session for 10 minutes; output and status stay for 30 minutes after the command's end
+    #[arg(short, long, conflicts_with_all = ["policies", "journal", "receipt", "report"])]
+    pub(in crate::cli) detach: bool,
+    /// Give the command an empty stdin
+    #[arg(short, long, conflicts_with = "stdin")]
+    pub(in crate::cli) no_stdin: bool,
+    /// What to do when a rule requires approval; default: ask on the terminal, or refuse if there is none
+    #[arg(long, value_name = "ACTION")]
+    pub(in crate::cli) on_ask: Option<OnAskChoice>,
+    /// Print to stderr, at the end, what confined the command and how it ended
+    #[arg(long)]
+    pub(in crate::cli) receipt: bool,
+    /// Write exit status, outcome, receipt and error to this file at the end, as one JSON object
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) report: Option<PathBuf>,
+    /// The command and its arguments; options for `provost run` stand before it
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND [ARG]...")]
+    pub(in crate::cli) command: Vec<OsString>,
+}
+
+/// `provost acp`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Run an agent for an editor and answer the agent's terminal requests",
+    long_about = "Runs an agent for an editor. Both speak the Agent Client Protocol on stdio, and the editor starts \
+                  this command instead of the agent. The agent's terminal requests go to a gateway, which checks, \
+                  confines and runs the commands; every other message passes through unchanged. Connects to a \
+                  gateway if one answers; otherwise starts one inside itself. Ends when the agent or the editor ends.",
+    after_help = "Exit status:\n  the agent's own; 128+n if signal n ended it; 125 Provost failed\n\n\
+                  Example, as an editor's agent command:\n  provost acp -- my-agent --acp"
+)]
+pub(in crate::cli) struct AcpArguments {
+    #[command(flatten)]
+    pub(in crate::cli) gateway: EmbeddableGatewayArguments,
+    /// Confine the agent's commands by this profile of the policy; default: the policy's default profile
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) profile: Option<String>,
+    /// Let the commands of every session write in this directory, alongside the session's own; may be given several times
+    #[arg(long, value_name = "DIR")]
+    pub(in crate::cli) root: Vec<PathBuf>,
+    /// Show the commands of every session this directory, which they cannot write to; may be given several times
+    #[arg(long, value_name = "DIR")]
+    pub(in crate::cli) ro: Vec<PathBuf>,
+    /// Run the agent itself in a sandbox, with the current directory and the git repository around it as its workspace; for agents that run commands
+    /// without asking for a terminal
+    #[arg(long)]
+    pub(in crate::cli) confine_agent: bool,
+    /// Give a confined agent this network; "host" includes services on the host's loopback and its metadata addresses;
+    /// default: the profile's
+    #[arg(long, value_name = "NETWORK", requires = "confine_agent")]
+    pub(in crate::cli) network: Option<NetworkChoice>,
+    /// Set a variable in a confined agent's environment; may be given several times; no other variable is passed on
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parse, requires = "confine_agent")]
+    pub(in crate::cli) env: Vec<EnvArgument>,
+    /// Append log messages to this file; default: nothing is logged
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) log: Option<PathBuf>,
+    /// The agent and its arguments
+    #[arg(last = true, required = true, value_name = "AGENT [ARG]...")]
+    pub(in crate::cli) command: Vec<OsString>,
+}
+
+/// The network of a command.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(in crate::cli) enum NetworkChoice {
+    /// A loopback interface of its own and nothing else
+    None,
+    /// A network of its own, with proxies that carry what the policy's rules about connections allow
+    Proxy,
+    /// The host's network, with the host's loopback and metadata addresses
+    Host,
+}
+
+/// `provost reap`.
+#[derive(Debug, Args)]
+#[command(
+    about = "End and remove what a gateway could not restore when it started",
+    long_about = "Ends and removes what a gateway could not restore when it started: sandboxes with every process in \
+                  them, and session files. `provost doctor` lists them. Nothing else is changed, and a gateway may \
+                  run meanwhile.",
+    after_help = "Example:\n  provost reap sbx_01JD3ZK6T00000000000000000\n  provost reap --all"
+)]
+pub(in crate::cli) struct ReapArguments {
+    /// The gateway's state directory; default: that of `provost serve`
+    #[arg(long, value_name = "DIR")]
+    pub(in crate::cli) state: Option<PathBuf>,
+    /// Remove everything that is listed
+    #[arg(long, conflicts_with = "ids")]
+    pub(in crate::cli) all: bool,
+    /// The ids to remove
+    #[arg(value_name = "ID", required_unless_present = "all")]
+    pub(in crate::cli) ids: Vec<String>,
+}
+
+/// `provost doctor`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Show which protections this host offers, and how to get those it lacks",
+    long_about = "Shows for each protection whether this host offers it to this user, the reason if not, and how to \
+                  get it. Exits with status 1 if one is missing without which no command runs.",
+    after_help = "Example:\n  provost doctor -o json"
+)]
+pub(in crate::cli) struct DoctorArguments {
+    /// The gateway's state directory, which lists what it could not restore; default: that of `provost serve`
+    #[arg(long, value_name = "DIR")]
+    pub(in crate::cli) state: Option<PathBuf>,
+    #[command(flatten)]
+    pub(in crate::cli) output: OutputArguments,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relative_working_directory_counts_from_the_workspace() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("sub")).unwrap();
+        std::os::unix::fs::symlink(&root, root.join("sub/again")).unwrap();
+        let of = |workdir: Option<&str>| {
+            WorkspaceArguments { root: Vec::new(), workdir: workdir.map(PathBuf::from) }
+                .working_directory(&root)
+        };
+        assert_eq!(of(None), root);
+        assert_eq!(of(Some("sub")), root.join("sub"));
+        assert_eq!(of(Some("sub/again/sub")), root.join("sub"));
+        assert_eq!(of(Some("/tmp")), PathBuf::from("/tmp"));
+        assert_eq!(of(Some("absent")), root.join("absent"));
+    }
+}

@@ -1,0 +1,6 @@
+//! Arguments that several commands share, and the requests that they become.
+
+pub mod argument_values;
+pub mod arguments;
+pub mod run_request;
+pub mod terminal_arguments;

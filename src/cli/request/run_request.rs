@@ -1,0 +1,79 @@
+//! The request that the arguments of `provost run` make.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use super::arguments::{NetworkChoice, RunArguments};
+use crate::{cli::console::error::CliError, proto::v1};
+
+/// The real paths of the workspace's directories; at least one.
+pub(in crate::cli) fn workspace_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
+    if given.is_empty() {
+        let current = std::env::current_dir();
+        return Ok(vec![current.map_err(|error| unusable("the current directory", error))?]);
+    }
+    real_paths(given)
+}
+
+/// As [`workspace_roots`], of paths that a client can name: each is text.
+pub(in crate::cli) fn named_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
+    let roots = workspace_roots(given)?;
+    for root in &roots {
+        text(root.clone().into_os_string(), "the workspace's path")?;
+    }
+    Ok(roots)
+}
+
+/// The real paths of directories.
+pub(in crate::cli) fn real_paths(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
+    let real =
+        |path: &PathBuf| path.canonicalize().map_err(|error| unusable(&crate::printable::path(path), error));
+    given.iter().map(real).collect()
+}
+
+fn unusable(name: &str, error: std::io::Error) -> CliError {
+    CliError::caused_by(format!("cannot use {name} as the workspace"), error)
+}
+
+/// The request for the command. Its session, working directory and input are for the caller to say.
+pub(in crate::cli) fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, CliError> {
+    let mut words = arguments.command.into_iter();
+    let command = text(words.next().unwrap_or_default(), "the command")?;
+    let args = words.map(|word| text(word, "an argument")).collect::<Result<_, _>>()?;
+    let limit = |given: Option<Duration>, option: &str| {
+        let limit = given.map(prost_types::Duration::try_from).transpose();
+        limit.map_err(|error| CliError::caused_by(format!("{option} is too long"), error))
+    };
+    let mut env = Vec::new();
+    for variable in arguments.env {
+        env.extend(variable.resolve()?.map(|(name, value)| v1::EnvVar { name, value }));
+    }
+    Ok(v1::CreateTerminalRequest {
+        command: Some(v1::create_terminal_request::Command::Program(command)),
+        args,
+        env,
+        labels: arguments.label.into_iter().collect(),
+        profile: arguments.profile.unwrap_or_default(),
+        network: match arguments.network {
+            None => v1::Network::Unspecified,
+            Some(NetworkChoice::None) => v1::Network::None,
+            Some(NetworkChoice::Host) => v1::Network::Host,
+            Some(NetworkChoice::Proxy) => v1::Network::Proxy,
+        }
+        .into(),
+        output_mode: v1::OutputMode::Split.into(),
+        overflow: v1::Overflow::Block.into(),
+        time_limit: limit(arguments.timeout, "--timeout")?,
+        idle_limit: limit(arguments.idle, "--idle")?,
+        ..Default::default()
+    })
+}
+
+/// The API carries text: an argument that is no UTF-8 is refused here, with its name.
+pub(in crate::cli) fn text(word: OsString, what: &str) -> Result<String, CliError> {
+    word.into_string().map_err(|word| {
+        CliError::message_only(format!(
+            "{what} is no UTF-8: {}",
+            crate::printable::path(&PathBuf::from(word))
+        ))
+    })
+}

@@ -1,0 +1,132 @@
+//! Says which rule of the policy, or which line of the profile, would let pass what was refused for want of one.
+//!
+//! Only where no rule decided: what a rule denies is denied on purpose, and its reason is said.
+
+use std::net::IpAddr;
+
+use crate::{
+    cli::console::error::CliError,
+    client, printable,
+    proto::v1::{ConnectDenial, ExecDenial, ExecDenialCause, Network, Outcome, Unreachable},
+};
+
+/// The rule of a refusal for want of one.
+const DEFAULT: &str = "default";
+/// Programs and destinations for which a rule is written out.
+const REMEDIES_MAX: usize = 3;
+
+/// Adds the rule or line to a refusal of a request.
+pub(super) fn advise(failure: CliError) -> CliError {
+    if failure.reason != "POLICY_DENIED" || failure.advice.is_some() {
+        return failure;
+    }
+    let Some(rule) = failure.details.get("rule") else { return failure };
+    let of_profile = rule.strip_prefix("profile.").and_then(|rest| rest.split_once('.'));
+    let advice = match (rule.as_str(), of_profile) {
+        (DEFAULT, _) => {
+            "a [[rule]] of the policy with decision = \"allow\" and its argv would allow it".to_owned()
+        }
+        (_, Some((_, "network.choices"))) => {
+            "its line `network = { choices = [...] }` lists the networks that may be asked for".to_owned()
+        }
+        (_, Some((_, "environment.allow"))) => {
+            "its line `environment = { allow = [...] }` lists what may be passed".to_owned()
+        }
+        (_, Some((_, key))) if key.starts_with("environment.deny:") => {
+            let pattern = printable::line(key.trim_start_matches("environment.deny:")).into_owned();
+            format!("this line of the profile would let it pass: `environment = {{ drop = [{pattern:?}] }}`")
+        }
+        _ => return failure,
+    };
+    failure.with_advice(advice)
+}
+
+/// A line for each program and destination that no rule allowed, within the bound.
+pub(super) fn remedy_lines(outcome: &Outcome) -> Vec<String> {
+    let is_default =
+        |denial: &&ExecDenial| denial.cause() == ExecDenialCause::Default && !denial.program.is_empty();
+    let execs = outcome.exec_denials.iter().filter(is_default).map(|denial| allowing_rule(&denial.program));
+    let is_default =
+        |denial: &&ConnectDenial| denial.rule == DEFAULT && denial.host.parse::<IpAddr>().is_err();
+    let connections = outcome.connect_denials.iter().filter(is_default).map(|denial| {
+        let ConnectDenial { host, port, .. } = denial;
+        let rule = format!("decision = \"allow\", host = [{host:?}], port = [{port}]");
+        format!("a [[connect]] rule of the policy would allow it: {rule}")
+    });
+    let network = outcome.unreachable.iter().filter_map(other_network);
+    let mut lines: Vec<String> = Vec::new();
+    for line in execs.chain(connections).chain(network) {
+        if lines.len() < REMEDIES_MAX && !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+/// How a command gets a network that reaches names. With the network `proxy` it has one.
+fn other_network(unreachable: &Unreachable) -> Option<String> {
+    if unreachable.network() == Network::Proxy {
+        return None;
+    }
+    Some(match client::offers_proxy(unreachable) {
+        true => "this option would give it one: --network proxy".to_owned(),
+        false => "this line of its profile would offer one: `network = { choices = [\"none\", \"proxy\"] }`"
+            .to_owned(),
+    })
+}
+
+/// Of a bare name, which means the file that the trusted path has.
+fn allowing_rule(program: &str) -> String {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    let name = printable::line(name);
+    format!("a [[rule]] of the policy would allow it: decision = \"allow\", argv = [{name:?}, \"**\"]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_named_once_for_what_no_rule_allowed_and_never_for_what_one_denies() {
+        let exec = |program: &str, cause: ExecDenialCause| ExecDenial {
+            program: program.into(),
+            cause: cause.into(),
+            ..ExecDenial::default()
+        };
+        let connect = |host: &str, rule: &str| ConnectDenial {
+            host: host.into(),
+            port: 443,
+            rule: rule.into(),
+            ..ConnectDenial::default()
+        };
+        let outcome = Outcome {
+            exec_denials: vec![
+                exec("/usr/bin/nc", ExecDenialCause::Default),
+                exec("/bin/nc", ExecDenialCause::Default),
+                exec("/bin/git", ExecDenialCause::Rule),
+            ],
+            connect_denials: vec![
+                connect("example.org", DEFAULT),
+                connect("10.0.0.1", DEFAULT),
+                connect("example.net", "mine"),
+            ],
+            ..Outcome::default()
+        };
+        let lines = remedy_lines(&outcome);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].ends_with("decision = \"allow\", argv = [\"nc\", \"**\"]"), "{lines:?}");
+        assert!(lines[1].ends_with("host = [\"example.org\"], port = [443]"), "{lines:?}");
+    }
+
+    #[test]
+    fn the_option_is_named_where_the_profile_offers_it_and_else_its_line() {
+        let lines = |network: Network, offered: Vec<i32>| {
+            let unreachable = Unreachable { network: network.into(), offered, ..Unreachable::default() };
+            remedy_lines(&Outcome { unreachable: Some(unreachable), ..Outcome::default() })
+        };
+        let offered = lines(Network::None, vec![Network::Proxy.into()]);
+        assert_eq!(offered, ["this option would give it one: --network proxy"]);
+        assert!(lines(Network::None, vec![])[0].contains("`network = { choices = [\"none\", \"proxy\"] }`"));
+        assert_eq!(lines(Network::Proxy, vec![]), [""; 0]);
+    }
+}

@@ -1,0 +1,108 @@
+//! `provost exec`: runs one command in a session that is there, and exits with its status.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::Args;
+
+use super::{run::drive, run_attached};
+use crate::{
+    cli::{
+        console::{
+            error::CliError,
+            signals::TerminationSignals,
+            stdio::{self, Input},
+        },
+        gateway_link::{attached, connection::GatewayConnection},
+        request::{argument_values::EnvArgument, arguments::GatewayArguments, run_request::text},
+    },
+    proto::v1,
+};
+
+/// `provost exec`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Run one command in a session that is open and exit with its status",
+    long_about = "Runs one command in a session that a running gateway has open, next to the commands that run there, \
+                  and exits with its status. The command is judged and confined as every other one of the session. It \
+                  ends with this process; the session stays.",
+    after_help = "Exit status:\n  as of `provost run`\n\n\
+                  Example:\n  provost exec -it sess_01JD3ZK6T0000000000000000 -- sh"
+)]
+pub(in crate::cli) struct ExecArguments {
+    #[command(flatten)]
+    gateway: GatewayArguments,
+    /// Pass stdin on to the command even if it is a terminal; default: a pipe, file or socket is passed on
+    #[arg(short = 'i', long, visible_alias = "interactive")]
+    stdin: bool,
+    /// Run the command in a pseudo-terminal; stdin must be a terminal; with -i every key goes to the command
+    #[arg(short = 't', long)]
+    tty: bool,
+    /// Set a variable in the command's environment, or pass on the one of this name if it is set here; may be given
+    /// several times
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parse)]
+    env: Vec<EnvArgument>,
+    /// Start the command in this directory, an absolute path; default: the session's
+    #[arg(short, long, value_name = "DIR")]
+    workdir: Option<PathBuf>,
+    /// The session's id
+    #[arg(value_name = "SESSION")]
+    session: String,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND [ARG]...")]
+    command: Vec<OsString>,
+}
+
+/// Runs the command and returns its exit status.
+pub(in crate::cli) async fn exec(arguments: ExecArguments) -> Result<u8, CliError> {
+    let mut signals =
+        TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
+    let input = if arguments.stdin { Input::Forwarded } else { Input::of_stdin() };
+    let request = request(arguments.session, arguments.command, arguments.env, arguments.workdir, input)?;
+    let request = match arguments.tty {
+        true => run_attached::in_pty(request, attached::own_window().ok_or_else(attached::no_terminal)?),
+        false => request,
+    };
+    let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
+    let is_pty = request.pty.is_some();
+    let ended = drive(&connection, request, input, &mut signals).await?;
+    if let (true, Some(terminal)) = (is_pty, &ended.terminal) {
+        let request = v1::ReleaseTerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
+        if let Err(status) = connection.client().terminals.release_terminal(request).await {
+            stdio::print_notice(&format!("removing the terminal: {}", CliError::from(status)));
+        }
+    }
+    Ok(ended.exit_status)
+}
+
+fn request(
+    session_id: String,
+    command: Vec<OsString>,
+    variables: Vec<EnvArgument>,
+    workdir: Option<PathBuf>,
+    input: Input,
+) -> Result<v1::CreateTerminalRequest, CliError> {
+    let mut words = command.into_iter();
+    let program = text(words.next().unwrap_or_default(), "the command")?;
+    let mut env = Vec::new();
+    for variable in variables {
+        env.extend(variable.resolve()?.map(|(name, value)| v1::EnvVar { name, value }));
+    }
+    let workdir =
+        workdir.map(|path| text(path.into_os_string(), "the working directory's path")).transpose()?;
+    Ok(v1::CreateTerminalRequest {
+        session_id,
+        command: Some(v1::create_terminal_request::Command::Program(program)),
+        args: words.map(|word| text(word, "an argument")).collect::<Result<_, _>>()?,
+        env,
+        cwd: workdir.unwrap_or_default(),
+        output_mode: v1::OutputMode::Split.into(),
+        overflow: v1::Overflow::Block.into(),
+        stdin_mode: match input {
+            Input::Forwarded => v1::StdinMode::Open,
+            Input::Empty => v1::StdinMode::Closed,
+        }
+        .into(),
+        on_ask: v1::OnAsk::Refuse.into(),
+        ..Default::default()
+    })
+}

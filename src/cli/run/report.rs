@@ -1,0 +1,116 @@
+//! What `provost run` says in addition to the command's own output: a receipt and notices on stderr, and a report
+//! in a file.
+//!
+//! All of it comes after the command's last byte.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use serde::Serialize;
+use tokio::signal::unix::SignalKind;
+
+use super::denial_remedy;
+use crate::{
+    cli::console::{error::CliError, exit_status, json, receipt, stdio},
+    client, printable,
+    proto::v1,
+};
+
+/// How a command ended, as far as this process saw it.
+pub(in crate::cli) struct RunEnd {
+    /// The status to exit with.
+    pub(in crate::cli) exit_status: u8,
+    /// The terminal at its end; none if an interrupt came before.
+    pub(in crate::cli) terminal: Option<v1::Terminal>,
+}
+
+impl RunEnd {
+    /// Ended by an interrupt, before the command's own end was seen.
+    pub(in crate::cli) fn interrupted_by(signal: SignalKind) -> Self {
+        Self { exit_status: exit_status::from_signal(signal), terminal: None }
+    }
+}
+
+/// What is printed and written at the end.
+pub(in crate::cli) struct RunReport {
+    receipt: bool,
+    file: Option<(PathBuf, File)>,
+}
+
+/// The object in the file of `--report`.
+#[derive(Serialize)]
+struct ReportJson<'a> {
+    exit_status: u8,
+    outcome: Option<json::OutcomeJson>,
+    receipt: Option<json::ReceiptJson>,
+    error: Option<&'a CliError>,
+}
+
+impl RunReport {
+    /// Opens the file before the command starts: a report that cannot be written is a mistake to learn of first.
+    pub(in crate::cli) fn open(receipt: bool, file: Option<&Path>) -> Result<Self, CliError> {
+        let file = file.map(|path| match File::create(path) {
+            Ok(file) => Ok((path.to_owned(), file)),
+            Err(error) => Err(cannot_write(path, error)),
+        });
+        Ok(Self { receipt, file: file.transpose()? })
+    }
+
+    /// Nothing but notices.
+    pub(in crate::cli) fn none() -> Self {
+        Self { receipt: false, file: None }
+    }
+
+    /// Reports on a command that was started.
+    pub(in crate::cli) fn print_end(&self, ended: &RunEnd) {
+        let terminal = ended.terminal.as_ref();
+        let outcome = terminal.and_then(|terminal| terminal.outcome.as_ref());
+        if self.receipt
+            && let Some(terminal) = terminal
+        {
+            stdio::print_to_stderr(&receipt::receipt_text(terminal));
+        }
+        if let Some(outcome) = outcome {
+            let lines = client::denial_lines(outcome)
+                .chain(receipt::workspace(outcome))
+                .chain(receipt::unusual_end(outcome));
+            let remedies = denial_remedy::remedy_lines(outcome);
+            lines.chain(remedies).for_each(|line| stdio::print_notice(&line));
+        }
+        self.write(&ReportJson {
+            exit_status: ended.exit_status,
+            outcome: outcome.map(json::OutcomeJson::from),
+            receipt: terminal.and_then(|terminal| terminal.receipt.as_ref()).map(json::ReceiptJson::from),
+            error: None,
+        });
+    }
+
+    /// Reports on a command that was not started, or whose end this process did not see.
+    pub(super) fn print_failure(&self, error: &CliError) {
+        error.print();
+        self.write(&ReportJson {
+            exit_status: error.exit_status,
+            outcome: None,
+            receipt: None,
+            error: Some(error),
+        });
+    }
+
+    fn write(&self, report: &ReportJson<'_>) {
+        let Some((path, file)) = &self.file else { return };
+        let written = serde_json::to_string(report)
+            .map_err(io::Error::from)
+            .and_then(|line| writeln!(&*file, "{}", printable::json(&line)));
+        // The command has ended, and the exit status is its own.
+        if let Err(error) = written {
+            cannot_write(path, error).print();
+        }
+    }
+}
+
+fn cannot_write(path: &Path, error: io::Error) -> CliError {
+    CliError::caused_by(format!("cannot write the report {}", printable::path(path)), error)
+}

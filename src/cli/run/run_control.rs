@@ -1,0 +1,64 @@
+//! What `provost run` and its kind ask of a gateway about the command that they stay with.
+
+use std::time::Duration;
+
+use tokio::signal::unix::SignalKind;
+
+use crate::{
+    cli::{
+        console::{error::CliError, signals::TerminationSignals},
+        gateway_link::{connection::Terminals, reconnect::until_answered},
+    },
+    proto::v1,
+};
+
+/// A step, or the interrupt that came first.
+pub(in crate::cli) async fn unless_interrupted<T>(
+    signals: &mut TerminationSignals,
+    step: impl Future<Output = T>,
+) -> Result<T, SignalKind> {
+    tokio::select! {
+        result = step => Ok(result),
+        signal = signals.next() => Err(signal),
+    }
+}
+
+/// Passes SIGINT on to the command's process group, as a terminal does.
+pub(in crate::cli) fn interrupt(terminals: Terminals, terminal_id: String) {
+    tokio::spawn(async move {
+        let request =
+            v1::SignalTerminalRequest { terminal_id, session_id: String::new(), signal: "SIGINT".to_owned() };
+        // Sent twice, it is as Ctrl-C pressed twice.
+        if let Err(status) = until_answered(|| {
+            let (mut terminals, request) = (terminals.clone(), request.clone());
+            async move { terminals.signal_terminal(request).await }
+        }).await
+            // It has ended meanwhile.
+            && !is_end_of_reader(status.code())
+        {
+            CliError::from(status).print();
+        }
+    });
+}
+
+/// Asks the gateway to stop the command; the end comes by the stream of events.
+pub(in crate::cli) fn stop(terminals: Terminals, terminal_id: String, grace: Option<Duration>) {
+    tokio::spawn(async move {
+        let grace = grace.and_then(|grace| grace.try_into().ok());
+        let request = v1::KillTerminalRequest { terminal_id, session_id: String::new(), grace };
+        if let Err(status) = until_answered(|| {
+            let (mut terminals, request) = (terminals.clone(), request.clone());
+            async move { terminals.kill_terminal(request).await }
+        }).await
+            // It ended by itself meanwhile.
+            && status.code() != tonic::Code::NotFound
+        {
+            CliError::from(status).print();
+        }
+    });
+}
+
+/// Whether the command has ended, or has closed its stdin, or the gateway of this process has ended.
+pub(super) fn is_end_of_reader(code: tonic::Code) -> bool {
+    matches!(code, tonic::Code::NotFound | tonic::Code::FailedPrecondition | tonic::Code::Cancelled)
+}

@@ -1,0 +1,286 @@
+//! `provost shell-wrapper`, also started as `provost-shell`: takes the place of an agent's shell.
+//!
+//! Each call runs one line in the session of the agent that has started it, which the first call opens and which ends with the agent.
+//! Without a gateway nothing runs: no shell of the host is ever started.
+
+use std::{ffi::OsString, io::IsTerminal, path::PathBuf};
+
+use clap::Args;
+use sha2::{Digest, Sha256};
+
+use super::{agent_process::AgentProcess, carried_directory::CarriedDirectory, shell_call::ShellCall};
+use crate::{
+    cli::{
+        console::{
+            error::CliError,
+            signals::TerminationSignals,
+            stdio::{self, Input},
+        },
+        gateway_link::{attached, connection::GatewayConnection},
+        request::{
+            argument_values::EnvArgument,
+            arguments::GatewayArguments,
+            run_request::{real_paths, text},
+        },
+        run::{
+            report::{RunEnd, RunReport},
+            run::{ShortfallNotice, advise_on_approval, drive_with},
+            run_attached,
+            run_control::unless_interrupted,
+        },
+    },
+    client::{self, FrontEnd},
+    proto::v1,
+};
+
+/// The name under which the program is a shell.
+pub(in crate::cli) const SHELL_NAME: &str = "provost-shell";
+
+/// Variables that are passed on: they describe the language and the place, and name no program and no file.
+const PASSED_ON: [&str; 5] = ["LANG", "LANGUAGE", "TZ", "NO_COLOR", "CI"];
+/// And all that begin so.
+const PASSED_ON_PREFIX: &str = "LC_";
+/// Set by Claude Code for what it runs.
+const CLAUDE_VARIABLE: &str = "CLAUDECODE";
+/// Bytes of output of the command that reads where a line has ended.
+const DIRECTORY_OUTPUT_BYTES: u64 = 8_192;
+
+/// `provost shell-wrapper`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Take the place of an agent's shell: run its lines in a sandbox",
+    long_about = "Takes the arguments of a shell (`-c LINE`, or one argument, the line) and runs the line in a session of \
+                  a running gateway. The first call opens the session, and all calls of one agent share it; it ends when \
+                  the agent does. The agent is the process that started this one, or the one that started its `sh -c`. \
+                  Working directory, stdin, output, window size, signals and exit status are passed on, and of the \
+                  environment LANG, LANGUAGE, LC_*, TZ, NO_COLOR and CI. Without a gateway nothing runs, and the status \
+                  is 125. The program is the same under the name provost-shell, which takes no options of its own: \
+                  set the variables.",
+    after_help = "Exit status:\n  as of `provost run`\n\n\
+                  Examples:\n  \
+                  ln -s \"$(command -v provost)\" ~/.local/bin/provost-shell\n  \
+                  SHELL=~/.local/bin/provost-shell some-agent\n  \
+                  CLAUDE_CODE_SHELL_PREFIX=~/.local/bin/provost-shell claude"
+)]
+pub(in crate::cli) struct ShellWrapperArguments {
+    #[command(flatten)]
+    gateway: GatewayArguments,
+    /// Confine the lines by this profile of the policy; default: the policy's default profile
+    #[arg(long, value_name = "NAME", env = "PROVOST_SHELL_PROFILE")]
+    profile: Option<String>,
+    /// Let lines write to this directory; may be given several times, in the variable separated by colons; default: the git
+    /// repository around the agent's working directory, else that directory
+    #[arg(long, value_name = "DIR", env = "PROVOST_SHELL_ROOT", value_delimiter = ':')]
+    root: Vec<PathBuf>,
+    /// Pass on these variables, too, if they are set here; may be given several times, in the variable separated by commas
+    #[arg(long, value_name = "NAME", env = "PROVOST_SHELL_ENV", value_delimiter = ',', value_parser = EnvArgument::parse)]
+    env: Vec<EnvArgument>,
+    /// The shell that runs the lines in the sandbox
+    #[arg(long, value_name = "SHELL", env = "PROVOST_SHELL_PROGRAM", default_value = "bash")]
+    shell: String,
+    /// The arguments of the shell
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "-c LINE | LINE | ARG")]
+    arguments: Vec<OsString>,
+}
+
+/// Runs the line and returns its exit status.
+pub(in crate::cli) async fn run(arguments: ShellWrapperArguments) -> Result<u8, CliError> {
+    let mut signals =
+        TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
+    let agent = AgentProcess::find()?;
+    let (mut create, carried) = request(&arguments)?;
+    let workspace = workspace(&agent, &arguments)?;
+    create.session_name.clone_from(&workspace.name);
+    let input = if create.pty.is_some() { Input::Forwarded } else { Input::of_stdin() };
+    create.stdin_mode = match input {
+        Input::Forwarded => v1::StdinMode::Open,
+        Input::Empty => v1::StdinMode::Closed,
+    }
+    .into();
+    let search = GatewayConnection::find(arguments.gateway.gateway.as_deref());
+    let connection = match unless_interrupted(&mut signals, search).await {
+        Ok(found) => found?,
+        Err(signal) => return Ok(RunEnd::interrupted_by(signal).exit_status),
+    };
+    let ended = in_agents_session(&connection, workspace, create, input, &mut signals)
+        .await
+        .map_err(|failure| advise_on_approval(failure, &connection))?;
+    RunReport::none().print_end(&ended);
+    if let (Some(carried), 0) = (carried, ended.exit_status) {
+        carry(&connection, &carried, &ended).await;
+    }
+    Ok(ended.exit_status)
+}
+
+/// Runs the command in the agent's session. The session is opened when there is none, which the first answer says.
+async fn in_agents_session(
+    connection: &GatewayConnection,
+    workspace: v1::CreateSessionRequest,
+    create: v1::CreateTerminalRequest,
+    input: Input,
+    signals: &mut TerminationSignals,
+) -> Result<RunEnd, CliError> {
+    match drive(connection, create.clone(), input, ShortfallNotice::Omitted, signals).await {
+        Err(failure) if failure.reason == "SESSION_NOT_FOUND" => {}
+        ended => return ended,
+    }
+    let mut sessions = connection.client().sessions;
+    match unless_interrupted(signals, sessions.create_session(workspace)).await {
+        Ok(opened) => drop(opened?),
+        Err(signal) => return Ok(RunEnd::interrupted_by(signal)),
+    }
+    drive(connection, create, input, ShortfallNotice::Printed, signals).await
+}
+
+/// Runs the command, and leaves nothing of it in the session, which goes on.
+async fn drive(
+    connection: &GatewayConnection,
+    create: v1::CreateTerminalRequest,
+    input: Input,
+    notice: ShortfallNotice,
+    signals: &mut TerminationSignals,
+) -> Result<RunEnd, CliError> {
+    let is_pty = create.pty.is_some();
+    let ended = drive_with(connection, create, (input, notice), signals).await?;
+    if let (true, Some(terminal)) = (is_pty, &ended.terminal) {
+        let request = v1::ReleaseTerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
+        // What is not released here goes with the session.
+        let _ = connection.client().terminals.release_terminal(request).await;
+    }
+    Ok(ended)
+}
+
+/// The command, in this process's directory, and what is to be carried from its end.
+fn request(
+    arguments: &ShellWrapperArguments,
+) -> Result<(v1::CreateTerminalRequest, Option<CarriedDirectory>), CliError> {
+    let words = arguments.arguments.iter().map(|word| text(word.clone(), "an argument"));
+    let mut call = ShellCall::of(words.collect::<Result<_, _>>()?);
+    let carried = match &mut call {
+        ShellCall::Line(line) if std::env::var_os(CLAUDE_VARIABLE).is_some() => {
+            CarriedDirectory::take_from(line)
+        }
+        ShellCall::Line(_) | ShellCall::Arguments(_) => None,
+    };
+    let directory = std::env::current_dir()
+        .map_err(|error| CliError::caused_by("cannot find the working directory", error))?;
+    let create = v1::CreateTerminalRequest {
+        command: Some(v1::create_terminal_request::Command::Program(arguments.shell.clone())),
+        args: call.into_arguments(),
+        env: passed_on(&arguments.env)?,
+        cwd: text(directory.into_os_string(), "the working directory's path")?,
+        profile: arguments.profile.clone().unwrap_or_default(),
+        output_mode: v1::OutputMode::Split.into(),
+        overflow: v1::Overflow::Block.into(),
+        on_ask: v1::OnAsk::Refuse.into(),
+        ..Default::default()
+    };
+    let is_at_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let create = match attached::own_window().filter(|_| is_at_terminal) {
+        Some(window) => run_attached::in_pty(create, window),
+        None => create,
+    };
+    Ok((create, carried))
+}
+
+fn passed_on(named: &[EnvArgument]) -> Result<Vec<v1::EnvVar>, CliError> {
+    let is_passed = |name: &str| PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX);
+    let usual = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let mut env: Vec<v1::EnvVar> =
+        usual.filter(|(name, _)| is_passed(name)).map(|(name, value)| v1::EnvVar { name, value }).collect();
+    for variable in named {
+        if let Some((name, value)) = variable.clone().resolve()? {
+            env.retain(|other| other.name != name);
+            env.push(v1::EnvVar { name, value });
+        }
+    }
+    Ok(env)
+}
+
+/// The session of the agent's lines. Its name tells it from those of other agents, workspaces and profiles.
+fn workspace(
+    agent: &AgentProcess,
+    arguments: &ShellWrapperArguments,
+) -> Result<v1::CreateSessionRequest, CliError> {
+    let (roots, extent) = match &arguments.root[..] {
+        [] => {
+            let directory = agent.directory().map_err(|error| {
+                CliError::caused_by("cannot find the agent's working directory", error)
+                    .with_advice("name the workspace by --root or PROVOST_SHELL_ROOT")
+            })?;
+            (vec![directory], v1::WorkspaceExtent::Repository)
+        }
+        named => (real_paths(named)?, v1::WorkspaceExtent::Unspecified),
+    };
+    let roots = roots.into_iter().map(|root| text(root.into_os_string(), "the workspace's path"));
+    let roots = roots.collect::<Result<Vec<_>, _>>()?;
+    let profile = arguments.profile.clone().unwrap_or_default();
+    let mut digest = Sha256::new();
+    for part in roots.iter().chain([&profile]) {
+        digest.update((part.len() as u64).to_le_bytes());
+        digest.update(part);
+    }
+    let digest: String = digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let v1::ProcessIdentity { pid, start_ticks } = agent.identity;
+    Ok(FrontEnd::Shell.sign(v1::CreateSessionRequest {
+        roots,
+        extent: extent.into(),
+        profile,
+        lifetime: v1::Lifetime::OwnerProcess.into(),
+        owner_process: Some(agent.identity),
+        name: format!("shell-{pid}-{start_ticks}-{digest}"),
+        labels: [("shell.agent".to_owned(), agent.program.clone())].into(),
+        ssh_agent: client::ssh_agent_socket(),
+        ..Default::default()
+    }))
+}
+
+/// Reads where the line has ended, and writes it for the agent. An agent that learns nothing stays where it was.
+async fn carry(connection: &GatewayConnection, carried: &CarriedDirectory, ended: &RunEnd) {
+    let client = connection.client();
+    let Some(session_id) = ended.terminal.as_ref().map(|terminal| terminal.session_id.clone()) else {
+        return;
+    };
+    let (mut sessions, asked) = (client.sessions, v1::GetSessionRequest { session_id: session_id.clone() });
+    let create = v1::CreateTerminalRequest {
+        session_id,
+        command: Some(carried.reading()),
+        output_mode: v1::OutputMode::Split.into(),
+        output_byte_limit: Some(DIRECTORY_OUTPUT_BYTES),
+        stdin_mode: v1::StdinMode::Closed.into(),
+        on_ask: v1::OnAsk::Refuse.into(),
+        profile: ended.terminal.as_ref().map(|terminal| terminal.profile.clone()).unwrap_or_default(),
+        ..Default::default()
+    };
+    let delivered = async {
+        let session = sessions.get_session(asked).await?.into_inner().session.unwrap_or_default();
+        let printed = stdout_of(client.terminals, create).await?;
+        let roots: Vec<String> = session.roots.into_iter().chain(session.read_only_roots).collect();
+        carried
+            .deliver(&printed, &roots)
+            .map_err(|error| CliError::caused_by("cannot write the agent's file", error))
+    };
+    if let Err(failure) = delivered.await {
+        stdio::print_notice(&format!("the agent does not learn of the directory: {failure}"));
+    }
+}
+
+async fn stdout_of(
+    mut terminals: crate::cli::gateway_link::connection::Terminals,
+    create: v1::CreateTerminalRequest,
+) -> Result<Vec<u8>, CliError> {
+    use v1::run_response::Event;
+    let request = v1::RunRequest { create: Some(create), resumable: false };
+    let mut events = terminals.run(request).await?.into_inner();
+    let mut printed = Vec::new();
+    while let Some(response) = events.message().await? {
+        if let Some(Event::Chunk(chunk)) = response.event
+            && chunk.stream() == v1::OutputStream::Stdout
+            && printed.len() < DIRECTORY_OUTPUT_BYTES as usize
+        {
+            printed.extend_from_slice(&chunk.data);
+        }
+    }
+    Ok(printed)
+}
