@@ -23,10 +23,13 @@ struct File<'a> {
     source: &'a Source,
 }
 
+/// What imports what.
+type Edges<'a> = BTreeMap<&'a [String], BTreeSet<&'a [String]>>;
+
 /// The import graph of `src`: for each file the files of the same first-level module that it imports.
 pub struct Imports<'a> {
     files: BTreeMap<&'a [String], File<'a>>,
-    edges: BTreeMap<&'a [String], BTreeSet<&'a [String]>>,
+    edges: Edges<'a>,
 }
 
 impl<'a> Imports<'a> {
@@ -45,32 +48,22 @@ impl<'a> Imports<'a> {
 
     /// The cycles, each as the sorted file names that are in it.
     pub fn cycles(&self) -> Vec<Vec<String>> {
-        let reached: BTreeMap<_, _> =
-            self.edges.keys().map(|path| (*path, self.reached_from(path))).collect();
-        let mut done = BTreeSet::new();
-        let mut cycles = Vec::new();
-        for path in self.edges.keys() {
-            let mut cycle: Vec<&[String]> =
-                reached[path].iter().filter(|other| reached[*other].contains(path)).copied().collect();
-            if !cycle.is_empty() && done.insert(cycle[0]) {
-                cycle.sort_unstable();
-                cycles.push(cycle.iter().map(|path| self.files[path].source.name.clone()).collect());
-            }
-        }
-        cycles
+        let name = |path: &&[String]| self.files[path].source.name.clone();
+        cycles(&self.edges).iter().map(|cycle| cycle.iter().map(name).collect()).collect()
     }
 
-    fn reached_from(&self, start: &[String]) -> BTreeSet<&'a [String]> {
-        let mut reached = BTreeSet::new();
-        let mut waiting: Vec<&[String]> = vec![start];
-        while let Some(path) = waiting.pop() {
-            for next in &self.edges[path] {
-                if reached.insert(*next) {
-                    waiting.push(next);
-                }
-            }
+    /// The cycles between the parts of a first-level module: its directories, and its files that are in none.
+    pub fn cycles_of_parts(&self) -> Vec<Vec<String>> {
+        fn part(path: &[String]) -> &[String] {
+            &path[..path.len().min(2)]
         }
-        reached
+        let mut edges: Edges<'_> = BTreeMap::new();
+        for (from, imported) in &self.edges {
+            let others = imported.iter().map(|to| part(to)).filter(|to| *to != part(from));
+            edges.entry(part(from)).or_default().extend(others);
+        }
+        let name = |path: &&[String]| path.join("/");
+        cycles(&edges).iter().map(|cycle| cycle.iter().map(name).collect()).collect()
     }
 
     fn imported_by(&self, path: &[String]) -> BTreeSet<&'a [String]> {
@@ -131,6 +124,34 @@ impl<'a> Imports<'a> {
             .find(|target| self.files[target].definitions.contains(name));
         Some(through_glob.unwrap_or(path))
     }
+}
+
+/// The cycles of a graph, each sorted.
+fn cycles<'a>(edges: &Edges<'a>) -> Vec<Vec<&'a [String]>> {
+    let reached: BTreeMap<_, _> = edges.keys().map(|path| (*path, reached_from(edges, path))).collect();
+    let mut done = BTreeSet::new();
+    let mut cycles = Vec::new();
+    for path in edges.keys() {
+        let cycle: Vec<&[String]> =
+            reached[path].iter().filter(|other| reached[*other].contains(path)).copied().collect();
+        if !cycle.is_empty() && done.insert(cycle[0]) {
+            cycles.push(cycle);
+        }
+    }
+    cycles
+}
+
+fn reached_from<'a>(edges: &Edges<'a>, start: &'a [String]) -> BTreeSet<&'a [String]> {
+    let mut reached = BTreeSet::new();
+    let mut waiting = vec![start];
+    while let Some(path) = waiting.pop() {
+        for next in &edges[path] {
+            if reached.insert(*next) {
+                waiting.push(next);
+            }
+        }
+    }
+    reached
 }
 
 impl<'a> File<'a> {
@@ -266,6 +287,20 @@ mod tests {
         ];
         assert_eq!(Imports::of(&sources).cycles(), [["m/a", "m/b", "m/c"]]);
         assert!(Imports::of(&sources[..3]).cycles().is_empty());
+    }
+
+    #[test]
+    fn a_cycle_between_directories_is_found_where_their_files_are_in_none() {
+        let sources = [
+            source(&["m"], "mod a; mod b;"),
+            source(&["m", "a"], "mod first; mod second;"),
+            source(&["m", "a", "first"], "use crate::m::b::Lower;"),
+            source(&["m", "a", "second"], "pub struct Last;"),
+            source(&["m", "b"], "use super::a::second::Last; pub struct Lower;"),
+        ];
+        let imports = Imports::of(&sources);
+        assert!(imports.cycles().is_empty());
+        assert_eq!(imports.cycles_of_parts(), [["m/a", "m/b"]]);
     }
 
     #[test]

@@ -86,6 +86,12 @@ fn files_of_a_module_do_not_import_one_another_in_a_cycle() {
 }
 
 #[test]
+fn directories_of_a_module_do_not_import_one_another_in_a_cycle() {
+    let found = Imports::of(sources()).cycles_of_parts();
+    assert_none(&found.iter().map(|cycle| format!("an import cycle: {cycle:?}")).collect::<Vec<_>>());
+}
+
+#[test]
 fn every_module_of_the_page_exists() {
     let there: BTreeSet<String> = sources().iter().map(|file| file.module().to_owned()).collect();
     for (module, imports) in table() {
