@@ -1,4 +1,4 @@
-//! What a gateway's refusal says beside its message: its reason, its details, the rule that denies.
+//! What a gateway's refusal says in addition to its message: its reason, its details, the rule that denies.
 //!
 //! Tells refusals apart by the gateway's code and details, never by the text of a message.
 
