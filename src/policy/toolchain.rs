@@ -43,6 +43,20 @@ pub struct ToolchainPart {
     pub set: BTreeMap<String, PathBuf>,
     /// One of several versions.
     pub versions: Option<ToolchainVersions>,
+    /// One version of each of several tools.
+    pub tools: Option<ToolchainTools>,
+}
+
+/// Directories of tools next to one another, each with its versions.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolchainTools {
+    /// Where they are.
+    pub directory: PathBuf,
+    /// Files that name a version of a tool, the first that does counts: lines of `.tool-versions`, or the table `tools` of a TOML file.
+    pub chosen: Vec<PathBuf>,
+    /// Where the programs of a version are.
+    pub below: PathBuf,
 }
 
 /// Versions next to one another, of which one joins the search path.
@@ -142,7 +156,9 @@ mod tests {
             [".cargo", ".npm", ".config", ".local", ".local/share", ".ssh", ".m2", ".gradle", "", "go"];
         for part in all().iter().flat_map(|toolchain| &toolchain.part) {
             let versions = part.versions.iter().flat_map(|one| [&one.directory, &one.below]);
-            for path in part.show.iter().chain(&part.path).chain(versions) {
+            let tools =
+                part.tools.iter().flat_map(|one| [&one.directory, &one.below].into_iter().chain(&one.chosen));
+            for path in part.show.iter().chain(&part.path).chain(versions).chain(tools) {
                 assert!(path.is_relative() && !path.starts_with(".."), "{path:?}");
             }
             for shown in &part.show {

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     policy::{
         profile::Profile,
-        toolchain::{self, FoundToolchain, ToolchainOrder, ToolchainPart, ToolchainVersions},
+        toolchain::{self, FoundToolchain, ToolchainOrder, ToolchainPart, ToolchainTools, ToolchainVersions},
     },
     sandbox::{
         governing::Governing,
@@ -30,8 +30,8 @@ use crate::{
 
 /// Versions of one tool that are looked at.
 const VERSIONS_MAX: usize = 256;
-/// The most bytes of a file that names a version.
-const CHOSEN_MAX_BYTES: u64 = 256;
+/// The most bytes of a file that names versions.
+const CHOSEN_MAX_BYTES: u64 = 16 << 10;
 
 /// The toolchains of a session's caller.
 #[derive(Debug, Default)]
@@ -109,6 +109,7 @@ impl HomeSearch<'_> {
         };
         found.path.extend(part.path.iter().map(|path| real(path)));
         found.path.extend(part.versions.as_ref().and_then(|versions| self.version(versions, &real)));
+        found.path.extend(part.tools.iter().flat_map(|tools| self.each_tool(tools, &real)));
         let values =
             part.set.iter().map(|(name, path)| (name.clone(), real(path).to_string_lossy().into_owned()));
         found.set.extend(values);
@@ -129,20 +130,62 @@ impl HomeSearch<'_> {
     /// The programs of one version: of the chosen one, else of the newest.
     fn version(&self, versions: &ToolchainVersions, real: &impl Fn(&Path) -> PathBuf) -> Option<PathBuf> {
         let directory = real(&versions.directory);
-        let prefix = versions.prefix.as_str();
-        let opened = real_path::open(None, &directory, Kind::Directory).ok()?;
-        let names = real_path::names(opened.descriptor.as_fd(), VERSIONS_MAX).ok()?;
-        let chosen = versions.chosen.as_ref().and_then(|file| {
-            let text =
-                small_file::read(AT_FDCWD, &self.home.join(file), Links::Followed, CHOSEN_MAX_BYTES).ok()?;
-            Some(numbers(std::str::from_utf8(&text).ok()?.trim()))
-        });
-        let chosen = chosen.unwrap_or_default();
-        let numbered =
-            names.into_iter().filter(|name| name.starts_with(prefix)).map(|name| (numbers(&name), name));
-        let (_, newest) = numbered.filter(|(version, _)| version.starts_with(&chosen)).max()?;
+        let chosen = versions.chosen.as_ref().and_then(|file| self.text(file));
+        let newest = newest(&directory, &versions.prefix, chosen.as_deref().unwrap_or_default())?;
         Some(directory.join(newest).join(&versions.below))
     }
+
+    /// The programs of one version of each tool: of the chosen one, else of the newest.
+    fn each_tool(&self, tools: &ToolchainTools, real: &impl Fn(&Path) -> PathBuf) -> Vec<PathBuf> {
+        let directory = real(&tools.directory);
+        let chosen: Vec<String> = tools.chosen.iter().filter_map(|file| self.text(file)).collect();
+        let mut names = names(&directory).unwrap_or_default();
+        names.sort();
+        let version = |name: String| {
+            let chosen = chosen.iter().find_map(|text| chosen_version(text, &name)).unwrap_or_default();
+            let tool = directory.join(name);
+            let newest = newest(&tool, "", &chosen)?;
+            Some(tool.join(newest).join(&tools.below))
+        };
+        names.into_iter().filter_map(version).filter(|programs| programs.is_dir()).collect()
+    }
+
+    /// A small file of the home.
+    fn text(&self, file: &Path) -> Option<String> {
+        let bytes =
+            small_file::read(AT_FDCWD, &self.home.join(file), Links::Followed, CHOSEN_MAX_BYTES).ok()?;
+        String::from_utf8(bytes).ok()
+    }
+}
+
+fn names(directory: &Path) -> Option<Vec<String>> {
+    let opened = real_path::open(None, directory, Kind::Directory).ok()?;
+    real_path::names(opened.descriptor.as_fd(), VERSIONS_MAX).ok()
+}
+
+/// The newest version in a directory, of those that begin as the chosen one.
+fn newest(directory: &Path, prefix: &str, chosen: &str) -> Option<String> {
+    let chosen = numbers(chosen.trim());
+    let all = names(directory)?.into_iter().filter(|name| name.starts_with(prefix));
+    let numbered = all.map(|name| (numbers(&name), name));
+    numbered.filter(|(version, _)| version.starts_with(&chosen)).max().map(|(_, name)| name)
+}
+
+/// The version of a tool that a file names: a line `TOOL VERSION`, or in TOML `tools.TOOL = "VERSION"`, a list of versions, or a table.
+fn chosen_version(text: &str, tool: &str) -> Option<String> {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some(tool)).then(|| words.next().map(str::to_owned))?
+    };
+    let in_toml = || {
+        let table: toml::Table = text.parse().ok()?;
+        // A directory's name has a `-` for the `:` and the `/` of "npm:@scope/name".
+        let is_it = |name: &str| name.replace([':', '/'], "-").replace('@', "") == tool.replace('@', "");
+        let (_, value) = table.get("tools")?.as_table()?.iter().find(|(name, _)| is_it(name))?;
+        let one = value.as_array().and_then(|all| all.first()).unwrap_or(value);
+        one.get("version").unwrap_or(one).as_str().map(str::to_owned)
+    };
+    in_toml().or_else(|| text.lines().find_map(line))
 }
 
 /// The numbers of a version: of "v22.1.0" and "go1.22" what follows the letters. None for a name without one.
@@ -154,7 +197,18 @@ fn numbers(version: &str) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::numbers;
+    use super::{chosen_version, numbers};
+
+    #[test]
+    fn a_version_is_chosen_by_a_line_or_in_toml() {
+        let lines = "# mine\nnodejs 22.1.0 20.0.0\npython 3.12.4\n";
+        assert_eq!(chosen_version(lines, "nodejs").as_deref(), Some("22.1.0"));
+        assert_eq!(chosen_version(lines, "node"), None);
+        let toml = "[tools]\nnode = \"22\"\ngo = [\"1.22\", \"1.21\"]\njava = { version = \"21\" }\n\"npm:@a/b\" = \"1\"\n";
+        let chosen = ["node", "go", "java", "npm-a-b", "ruby"].map(|tool| chosen_version(toml, tool));
+        let expected = [Some("22"), Some("1.22"), Some("21"), Some("1"), None];
+        assert_eq!(chosen, expected.map(|one| one.map(str::to_owned)));
+    }
 
     #[test]
     fn versions_are_compared_by_their_numbers() {

@@ -92,6 +92,42 @@ fn the_version_of_node_that_nvm_has_chosen_comes_first() {
     }
 }
 
+/// With layouts as these tools make them: their programs come from where no registry of packages is.
+#[test]
+fn the_versions_that_asdf_mise_and_sdkman_have_chosen_come_first() {
+    let place = Place::new();
+    let home = home(&place);
+    let make = |path: &str| program(&home.join(path).join("mytool"), &format!("#!/bin/sh\necho {path}\n"));
+    let (asdf, mise) = (".asdf/installs/mytool", ".local/share/mise/installs/mytool");
+    for version in ["9.1.0", "22.9.0", "22.10.1", "23.0.0"] {
+        make(&format!("{asdf}/{version}/bin"));
+        make(&format!("{mise}/{version}/bin"));
+    }
+    symlink("./23.0.0", home.join(mise).join("latest")).expect("a link can be made");
+    let java = ".sdkman/candidates/java";
+    make(&format!("{java}/21.0.2-tem/bin"));
+    symlink(home.join(java).join("21.0.2-tem"), home.join(java).join("current")).expect("a link can be made");
+    let settings = home.join(".config/mise/config.toml");
+    fs::create_dir_all(settings.parent().expect("it has one")).expect("a directory can be made");
+    let runs = |toolchains: &str| {
+        let done = run(&place, &home, toolchains, &[], &["mytool"]);
+        stdout(&done).trim().to_owned()
+    };
+    assert_eq!(runs("\"asdf\""), format!("{asdf}/23.0.0/bin"), "the newest");
+    assert_eq!(runs("\"java\""), format!("{java}/21.0.2-tem/bin"));
+    fs::write(home.join(".tool-versions"), "other 1\nmytool 22\n").expect("a file can be written");
+    assert_eq!(runs("\"asdf\""), format!("{asdf}/22.10.1/bin"));
+    fs::write(&settings, "[tools]\nmytool = \"9.1.0\"\n[env]\nSECRET = \"hidden\"\n")
+        .expect("a file can be written");
+    assert_eq!(runs("\"mise\""), format!("{mise}/9.1.0/bin"));
+    fs::remove_file(&settings).expect("it is there");
+    assert_eq!(runs("\"mise\""), format!("{mise}/22.10.1/bin"));
+    // The settings of these tools hold variables, and what is next to the versions is nobody's business.
+    fs::write(&settings, "secret").expect("a file can be written");
+    let hidden = run(&place, &home, "\"mise\"", &[], &["cat", settings.to_str().expect("text")]);
+    assert!(code(&hidden) != 0 && stdout(&hidden).is_empty(), "{}", shown(&hidden));
+}
+
 #[test]
 fn pyenvs_python_runs_and_makes_virtual_environments() {
     let Some(pyenv) = own(".pyenv") else {

@@ -173,6 +173,18 @@ fn a_version_of_node_and_uv_in_the_home_are_used() {
     }
 }
 
+#[test]
+#[ignore = "long: installs mise and a tool by it"]
+fn a_tool_that_mise_has_installed_is_used() {
+    for person in [Person::root(), Person::ordinary()].into_iter().flatten() {
+        if !toolchains::mise(&person) {
+            return;
+        }
+        let lines = [Prints("cowsay hello"), Prints("cowsay -l"), Ends("cowsay")];
+        Walk::new(&person, "mise", Network::Host).take(&lines);
+    }
+}
+
 /// Without a network, and with nothing that has to be fetched: in every run.
 #[test]
 fn what_needs_no_registry_ends_as_outside() {

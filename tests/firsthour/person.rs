@@ -133,7 +133,8 @@ impl Person {
     /// The search path that a profile file of the shell would make.
     fn path(&self) -> String {
         let home = self.home();
-        let mut directories: Vec<PathBuf> = [".cargo/bin", ".local/bin"].map(|name| home.join(name)).into();
+        let mut directories: Vec<PathBuf> =
+            [".cargo/bin", ".local/bin", ".local/share/mise/shims"].map(|name| home.join(name)).into();
         let versions = fs::read_dir(home.join(".nvm/versions/node")).into_iter().flatten().flatten();
         directories.extend(versions.map(|version| version.path().join("bin")));
         let there = directories.into_iter().filter(|directory| directory.is_dir());

@@ -64,6 +64,15 @@ pub(crate) fn uv(person: &Person) -> bool {
     installed(person, "pip", script)
 }
 
+/// mise from npm, where its installer puts it, and a program that it has installed.
+pub(crate) fn mise(person: &Person) -> bool {
+    let script = "npm install --loglevel=error --prefix .mise-from @jdxcode/mise-linux-x64@2026.9.15 && \
+                  mkdir -p .local/bin && \
+                  cp .mise-from/node_modules/@jdxcode/mise-linux-x64/bin/mise .local/bin/mise && \
+                  MISE_NPM_PACKAGE_MANAGER=npm .local/bin/mise use -g npm:cowsay@1.6.0";
+    installed(person, "npm", script)
+}
+
 fn installed(person: &Person, tool: &str, script: &str) -> bool {
     let done = person.outside(script, &person.home());
     if !done.status.success() {
