@@ -14,6 +14,7 @@ pub mod gate;
 pub mod gateway;
 pub mod grpc;
 pub mod journal;
+pub mod kept_cache;
 pub mod kept_shell;
 pub mod masking;
 pub mod mcp;

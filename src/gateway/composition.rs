@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     approval::ApprovalStore,
+    kept_cache::KeptCaches,
     policy::ActivePolicy,
     pool::Pool,
     sandbox::{gate_link::Gates, host::Host, host_ids, net_link::Nets},
@@ -45,7 +46,7 @@ impl Gateway {
         path_trust::check_trust_at_start(config)?;
         let stamps_before = PolicyReloader::stamps_before_load(&config.policies);
         let loaded = config.policies.load()?;
-        let named_paths = path_trust::policy_paths(&config.policies, &loaded);
+        let named_paths = path_trust::policy_paths(&config.policies, &config.kept_caches, &loaded);
         path_trust::check_trust(&named_paths)?;
         let policy = Arc::new(ActivePolicy::new(loaded, policy_reload::now_unix_ms()));
         let state = StateDirectory::open(&config.state)?;
@@ -71,6 +72,7 @@ impl Gateway {
             pool: pool.clone(),
             large_request_pool: Pool::new(LARGE_REQUESTS_PER_USER, 0),
             state: state.directory.clone(),
+            kept_caches: KeptCaches::new(config.kept_caches.clone()),
             descriptors: descriptors.clone(),
             governing: governing.clone(),
             die_with_gateway: config.die_with_gateway == DieWithGateway::Yes,
@@ -103,6 +105,7 @@ impl Gateway {
             ),
             policy_reloader: PolicyReloader {
                 source: config.policies.clone(),
+                kept_caches: config.kept_caches.clone(),
                 in_force: policy,
                 approvals,
                 recorder,

@@ -52,6 +52,8 @@ pub struct Config {
     pub socket_mode: u32,
     /// The directory that the gateway keeps its state in; one gateway at a time.
     pub state: PathBuf,
+    /// The directory of the caches that outlive their sessions. Several gateways of one user may share it.
+    pub kept_caches: PathBuf,
     /// Where the policy comes from.
     pub policies: PolicySource,
     /// The cgroup that sandboxes are made in, as /proc/PID/cgroup writes it; absent: the one that the gateway was
@@ -150,6 +152,7 @@ impl Default for Config {
             listen: default_listen(),
             socket_mode: 0o600,
             state: default_state(),
+            kept_caches: default_kept_caches(),
             policies: default_policies(),
             cgroup: None,
             ids: IdRange::default(),
@@ -187,6 +190,7 @@ impl Config {
             listen: parsed.listen.unwrap_or(default.listen),
             socket_mode: parsed.socket_mode.unwrap_or(default.socket_mode),
             state: parsed.state.unwrap_or(default.state),
+            kept_caches: parsed.kept_caches.unwrap_or(default.kept_caches),
             policies: parsed.policies.map_or(default.policies, PolicySource::Directory),
             cgroup: parsed.cgroup,
             ids: parsed.ids.unwrap_or_default(),
@@ -218,6 +222,7 @@ impl Config {
         Ok(Self {
             file: self.file.as_ref().map(absolute).transpose()?,
             state: absolute(&self.state)?,
+            kept_caches: absolute(&self.kept_caches)?,
             policies,
             ..self.clone()
         })
@@ -279,6 +284,17 @@ pub fn default_state() -> PathBuf {
     }
 }
 
+/// Where caches are kept when nothing is said: `/var/cache/provost` for root, else `provost/kept` in `$XDG_CACHE_HOME` or `~/.cache`. An
+/// embedded gateway, whose state is gone with it, has the same.
+pub fn default_kept_caches() -> PathBuf {
+    if nix::unistd::geteuid().is_root() {
+        return PathBuf::from("/var/cache/provost");
+    }
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    caches.map_or_else(|| runtime_directory().join("kept"), |caches| caches.join("provost/kept"))
+}
+
 /// Private to the user.
 pub(super) fn runtime_directory() -> PathBuf {
     let user = nix::unistd::geteuid();
@@ -299,6 +315,7 @@ struct ConfigFile {
     #[serde(default, deserialize_with = "socket_config::octal_mode")]
     socket_mode: Option<u32>,
     state: Option<PathBuf>,
+    kept_caches: Option<PathBuf>,
     policies: Option<PathBuf>,
     cgroup: Option<PathBuf>,
     ids: Option<IdRange>,
@@ -361,6 +378,7 @@ mod tests {
         let roots = Config {
             listen: "/run/provost/provost.sock".into(),
             state: "/var/lib/provost".into(),
+            kept_caches: "/var/cache/provost".into(),
             ..Config::default()
         };
         assert_eq!(shipped, roots);

@@ -33,7 +33,10 @@ mod systemd;
 mod threads;
 
 pub use adoption::AdoptionError;
-pub use config::{Config, ConfigError, DieWithGateway, IdRange, PolicySource, default_listen, default_state};
+pub use config::{
+    Config, ConfigError, DieWithGateway, IdRange, PolicySource, default_kept_caches, default_listen,
+    default_state,
+};
 pub use embedded::{Embedded, embed};
 pub use error::ServeError;
 pub use journal_lifecycle::{JournalConfig, JournalError};

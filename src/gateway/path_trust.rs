@@ -149,11 +149,18 @@ pub(super) fn governing_paths(config: &Config) -> Governing {
     Governing::new(fixed.collect(), hidden_program)
 }
 
-/// What a policy names: its files, which may be links, and the files of its secrets.
-pub(super) fn policy_paths(source: &PolicySource, policy: &PolicySet) -> Vec<GoverningPath> {
+/// What a policy names: its files, which may be links, the files of its secrets, and the caches that it keeps.
+pub(super) fn policy_paths(
+    source: &PolicySource,
+    kept_caches: &Path,
+    policy: &PolicySet,
+) -> Vec<GoverningPath> {
     let secrets =
         policy.secret_files().map(|file| GoverningPath { kind: GoverningKind::Secret, path: file.into() });
     let mut all: Vec<GoverningPath> = secrets.collect();
+    if policy.keeps_caches() {
+        all.push(GoverningPath { kind: GoverningKind::KeptCaches, path: kept_caches.to_owned() });
+    }
     if let PolicySource::Directory(directory) = source
         && directory.is_dir()
     {

@@ -42,6 +42,7 @@ const SETTLE_POLLS_MAX: u32 = 20;
 #[derive(Debug)]
 pub(super) struct PolicyReloader {
     pub(super) source: PolicySource,
+    pub(super) kept_caches: PathBuf,
     pub(super) in_force: Arc<ActivePolicy>,
     /// Questions of an older policy end with it.
     pub(super) approvals: Arc<ApprovalStore>,
@@ -151,11 +152,11 @@ impl PolicyReloader {
     async fn load(&self) -> ReloadOutcome {
         let (source, governing, sessions) =
             (self.source.clone(), self.governing.clone(), self.sessions.clone());
-        let before = self.in_force.current();
+        let (before, kept_caches) = (self.in_force.current(), self.kept_caches.clone());
         let load = move || {
             path_trust::check_trust(governing.policies()).map_err(problem_of)?;
             let set = source.load().map_err(|error| error.into_problem())?;
-            let named = path_trust::policy_paths(&source, &set);
+            let named = path_trust::policy_paths(&source, &kept_caches, &set);
             path_trust::check_trust(&named).map_err(problem_of)?;
             path_trust::replace(&governing, named, (&before, &set), &sessions).map_err(problem_of)?;
             Ok(set)

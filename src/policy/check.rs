@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use super::{
     cache,
     environment::EnvEntry,
-    profile::{Profile, SIGNED_NAMESPACES, SshAgentRule, SshHost},
+    profile::{Isolation, Profile, SIGNED_NAMESPACES, SshAgentRule, SshHost},
     toolchain, variables,
 };
 use crate::{network::name::HostName, ssh_agent::HostKey};
@@ -79,9 +79,33 @@ fn check_toolchains(profile: &Profile) -> Result<(), InvalidValue> {
 fn check_caches(profile: &Profile) -> Result<(), InvalidValue> {
     let known: Vec<&str> = cache::all().iter().map(|one| one.name.as_str()).collect();
     match profile.caches.iter().find(|name| !known.contains(&name.as_str())) {
-        None => Ok(()),
+        None => check_kept_caches(profile),
         Some(name) => invalid("caches", format!("{name:?} is no cache; there are {}", known.join(", "))),
     }
+}
+
+/// What is kept belongs to a session: a terminal with a sandbox of its own leaves nothing, and one with secrets less than that.
+fn check_kept_caches(profile: &Profile) -> Result<(), InvalidValue> {
+    let kept = &profile.kept_caches;
+    if let Some(name) = kept.names.iter().find(|name| !profile.caches.contains(name)) {
+        return invalid("names", format!("{name:?} is not one of the profile's caches"));
+    }
+    if kept.names.is_empty() {
+        return Ok(());
+    }
+    if profile.isolation == Isolation::Terminal {
+        return invalid("kept_caches", "nothing is kept where each terminal is isolated");
+    }
+    if !profile.secrets.is_empty() {
+        return invalid("kept_caches", "nothing is kept where every command has secrets");
+    }
+    if kept.max_bytes == 0 {
+        return invalid("max_bytes", "must not be 0");
+    }
+    if kept.max_age.is_zero() {
+        return invalid("max_age", "must not be 0");
+    }
+    Ok(())
 }
 
 fn check_ssh_agent(profile: &Profile) -> Result<(), InvalidValue> {

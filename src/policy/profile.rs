@@ -3,6 +3,7 @@
 //! Types only. [`super::check`] refuses values that make no sense, and the doc comments are the descriptions of the JSON
 //! schema.
 
+mod kept_caches;
 mod network;
 mod ssh_agent;
 
@@ -12,6 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
+    kept_caches::{KeptBetween, KeptCachesRule},
     network::{Network, NetworkRule, OnReload},
     ssh_agent::{SIGNED_NAMESPACES, SshAgentRule, SshHost},
 };
@@ -99,9 +101,11 @@ pub struct Profile {
     pub toolchains: Vec<String>,
     /// Whose homes are looked at for `toolchains`.
     pub toolchain_homes: ToolchainHomes,
-    /// Caches of the caller's home that commands begin with: "cargo", "npm", "pip", "go", "ccache"
+    /// Caches of the caller's home that commands begin with: "cargo", "npm", "pip", "uv", "go", "maven", "gradle", "ccache"
     /// (`policies/data/caches.toml`). What a command writes to them is the session's, and never the caller's.
     pub caches: Vec<String>,
+    /// Which of `caches` later sessions of the principal find as an earlier one has left them.
+    pub kept_caches: KeptCachesRule,
     /// The shell for whole lines; absolute, in the sandbox's view.
     pub shell: PathBuf,
     /// Directories that a bare program name is looked for in, in order. Also the commands' `PATH`.
@@ -377,6 +381,7 @@ impl Default for Profile {
             toolchains: Vec::new(),
             toolchain_homes: ToolchainHomes::default(),
             caches: Vec::new(),
+            kept_caches: KeptCachesRule::default(),
             shell: "/bin/sh".into(),
             path: ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
                 .map(PathBuf::from)

@@ -96,6 +96,11 @@ impl PolicySet {
         self.profiles.iter()
     }
 
+    /// Whether a profile has caches that outlive their sessions.
+    pub fn keeps_caches(&self) -> bool {
+        self.profiles.values().any(|profile| !profile.kept_caches.names.is_empty())
+    }
+
     /// The files that hold the secrets' values.
     pub fn secret_files(&self) -> impl Iterator<Item = &Path> {
         self.secrets.values().map(|source| source.file.as_path())

@@ -8,6 +8,7 @@ use std::{io, path::Path};
 use prost::Message;
 
 use crate::{
+    kept_cache::LayerName,
     policy::{ProfileName, profile::Network},
     proto::{
         state::{SandboxRecord, ShortfallRecord},
@@ -45,6 +46,8 @@ pub struct SandboxState {
     pub ptys: u32,
     /// Whether it has a gate.
     pub gated: bool,
+    /// The caches that it began with as earlier sessions have left them, relative to the home.
+    pub kept_caches: Vec<String>,
 }
 
 /// Why the record cannot be used.
@@ -102,6 +105,7 @@ pub fn read(directory: &Path) -> Result<SandboxState, SandboxStateError> {
     Ok(SandboxState {
         cgroup: SandboxCgroup::from_plan(&plan),
         ptys: ptys(&plan),
+        kept_caches: kept_caches(&plan),
         gated: plan.gate.is_some_and(|gate| gate.enabled),
         id: plan.sandbox_id,
         assignment: SandboxAssignment {
@@ -114,6 +118,12 @@ pub fn read(directory: &Path) -> Result<SandboxState, SandboxStateError> {
         identity,
         shortfalls: written.shortfalls.into_iter().map(shortfall).collect(),
     })
+}
+
+/// The caches of a plan that outlive the session.
+pub(crate) fn kept_caches(plan: &SandboxPlan) -> Vec<String> {
+    let names = plan.mounts.iter().filter_map(|mount| LayerName::parse_overlay_name(&mount.shared));
+    names.map(|name| name.place.to_string_lossy().into_owned()).collect()
 }
 
 /// Sandboxes of older gateways may have the maximum.

@@ -5,6 +5,7 @@
 use std::{borrow::Cow, collections::BTreeMap, fmt::Debug, os::fd::OwnedFd, path::PathBuf, sync::Arc};
 
 use crate::{
+    kept_cache::LayerName,
     policy::profile::{Network, Profile},
     sandbox::{agent_link::CallersAgent, roots::governing::Governing},
 };
@@ -94,13 +95,54 @@ pub struct CallerHome {
     pub git_identity: Option<GitIdentity>,
 }
 
-/// A cache of the caller's home: commands see it at the same place of theirs, and write to a private layer above it.
+/// A cache of a home: commands see it at this place of theirs, and write to a private layer above it.
 #[derive(Debug, Clone)]
 pub struct SharedCache {
     /// Relative to the home.
     pub place: PathBuf,
-    /// The caller's own, which is only read.
-    pub own: Arc<Root>,
+    /// What lies below. Only read.
+    pub below: CacheBelow,
+}
+
+/// What lies below a cache's private layer.
+#[derive(Debug, Clone)]
+pub enum CacheBelow {
+    /// The caller's own.
+    Own(Arc<Root>),
+    /// What earlier sessions have left, and below that the caller's own, where there is one.
+    Kept {
+        /// What they have left.
+        kept: KeptLayer,
+        /// The caller's own.
+        own: Option<Arc<Root>>,
+    },
+}
+
+/// What earlier sessions have left of a cache.
+#[derive(Debug, Clone)]
+pub struct KeptLayer {
+    /// The name of the session's layer above it.
+    pub name: LayerName,
+    /// Its directory.
+    pub directory: Arc<Root>,
+}
+
+impl CacheBelow {
+    /// The caller's own.
+    pub fn own(&self) -> Option<&Arc<Root>> {
+        match self {
+            Self::Own(own) => Some(own),
+            Self::Kept { own, .. } => own.as_ref(),
+        }
+    }
+
+    /// What earlier sessions have left.
+    pub fn kept(&self) -> Option<&KeptLayer> {
+        match self {
+            Self::Own(_) => None,
+            Self::Kept { kept, .. } => Some(kept),
+        }
+    }
 }
 
 /// The name and address of git's commits. Texts without control characters.

@@ -17,7 +17,7 @@ use crate::{
     sandbox::{
         governing::Governing,
         roots,
-        spec::{Root, SharedCache},
+        spec::{CacheBelow, Root, SharedCache},
     },
     sys::rights::Rights,
 };
@@ -36,7 +36,8 @@ impl FoundCache {
     /// For a sandbox of a profile, if that names it.
     pub(super) fn shared_by(&self, profile: &Profile) -> Option<SharedCache> {
         let is_named = profile.caches.iter().any(|name| name == self.name);
-        is_named.then(|| SharedCache { place: self.place.to_owned(), own: self.own.clone() })
+        is_named
+            .then(|| SharedCache { place: self.place.to_owned(), below: CacheBelow::Own(self.own.clone()) })
     }
 }
 

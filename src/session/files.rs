@@ -3,7 +3,10 @@
 //! The first sandbox makes them, each supervisor keeps them, and the session holds them, so that they outlive any one sandbox and,
 //! in a sandbox that runs, the gateway. Launches of a session take turns here: none makes a second `/tmp`.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex},
+};
 
 use tokio::sync::OwnedMutexGuard;
 
@@ -37,6 +40,13 @@ impl SharedFiles {
             turn.fetch(&sandbox).await;
         }
         turn
+    }
+
+    /// What commands have written above kept caches, by the layers' names.
+    pub(super) async fn layers(&self) -> Vec<(String, Arc<OwnedFd>)> {
+        let held = self.held.lock().await;
+        let mounts = held.iter().flat_map(|files| &files.mounts);
+        mounts.map(|(name, written)| (name.clone(), written.clone())).collect()
     }
 
     /// A sandbox of the gateway before has them.

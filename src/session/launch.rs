@@ -72,6 +72,10 @@ impl Session {
     ) -> Result<Arc<Sandbox>, StartError> {
         let roots = self.clone_roots(exec_spec.profile())?;
         let caches = self.caches_of(context, exec_spec.profile()).await.map_err(LaunchError::Wait)?;
+        let caches = match shares_files(exec_spec) {
+            true => self.with_kept(context, exec_spec, caches).await?,
+            false => caches,
+        };
         let turn = if shares_files(exec_spec) { Some(self.files.turn().await) } else { None };
         let spec = SandboxSpec {
             id: format!("sbx_{}", ulid::Ulid::generate()),
@@ -104,6 +108,11 @@ impl Session {
             (Err(_), Some(turn)) => drop(turn),
         }
         started
+    }
+
+    /// Waits until the session has its files from the sandboxes that hold them.
+    pub async fn fetch_files(&self) {
+        drop(self.files.turn().await);
     }
 
     /// A sandbox of the gateway before serves this session.

@@ -4,6 +4,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use super::descriptors::DescriptorQuota;
 use crate::{
+    kept_cache::KeptCaches,
     pool::Pool,
     sandbox::{
         agent_link::Agents, counters::SandboxCounters, gate_link::Gates, governing::Governing, host::Host,
@@ -25,6 +26,8 @@ pub struct LaunchContext {
     pub large_request_pool: Pool,
     /// The gateway's state directory.
     pub state: PathBuf,
+    /// The caches that outlive their sessions.
+    pub kept_caches: KeptCaches,
     /// What sessions and terminals hold of the gateway's descriptors.
     pub descriptors: Arc<DescriptorQuota>,
     /// What no sandbox may reach.

@@ -312,6 +312,7 @@ fn prepare(
         request_id: new.request_id,
         toolchains: OnceLock::new(),
         caches: tokio::sync::OnceCell::new(),
+        kept_caches: Default::default(),
         name: new.name,
         network: new.network,
         policy: policy.digest(),

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     HeldDescriptors, Principal, SessionId, Toolchains, caches::FoundCache, files::SharedFiles,
-    sandboxes::Sandboxes, toolchains, workspace_extent::RepositoryOutcome,
+    kept_caches::OpenedCaches, sandboxes::Sandboxes, toolchains, workspace_extent::RepositoryOutcome,
 };
 use crate::{
     policy::{AbsPath, Digest, PolicySet, environment::EnvEntry, profile::Network},
@@ -83,6 +83,8 @@ pub struct Session {
     pub(super) toolchains: OnceLock<Toolchains>,
     /// The caches of its caller's home, once they were looked for, and what they take of the gateway's descriptors.
     pub(super) caches: tokio::sync::OnceCell<(Vec<FoundCache>, HeldDescriptors)>,
+    /// The kept caches that its sandboxes have begun with.
+    pub(super) kept_caches: OpenedCaches,
     /// By which its principal finds it again.
     pub name: Option<String>,
     /// The policy under which it was opened.

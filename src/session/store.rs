@@ -183,6 +183,7 @@ pub(super) fn read(
         request_id: Some(record.request_id).filter(|id| !id.is_empty()),
         toolchains: OnceLock::new(),
         caches: tokio::sync::OnceCell::new(),
+        kept_caches: Default::default(),
         name: Some(record.name).filter(|name| !name.is_empty()),
         network: Network::from_name(&record.network),
         policy: Digest::from_bytes(record.policy_digest.as_ref().try_into().unwrap_or_default()),

@@ -158,6 +158,8 @@ impl From<&StartError> for Reason {
             | StartError::Connect(_)
             | StartError::TimedOut
             | StartError::RootGone(_)
+            | StartError::KeptCaches(_)
+            | StartError::KeptCachesWait(_)
             | StartError::Net(_)
             | StartError::Gate(_) => Self::ConfinementUnavailable,
             StartError::Descriptors(_) => Self::LimitReached,

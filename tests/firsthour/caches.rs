@@ -13,7 +13,7 @@ use std::{
 
 use crate::{person::Person, walk::shown};
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -32,22 +32,27 @@ const CHANGES: &str = "cd ~/.npm/_cacache && echo more >> index && rm content/ol
                        chmod 700 content && mv made moved && cat index moved/file";
 
 /// A person with caches, a policy that names them in two profiles, and a workspace.
-struct Home {
-    person: Person,
-    work: PathBuf,
-    policies: PathBuf,
+pub(crate) struct Home {
+    pub(crate) person: Person,
+    pub(crate) work: PathBuf,
+    pub(crate) policies: PathBuf,
 }
 
 impl Home {
     fn new(person: Person) -> Self {
+        Self::with_profile(person, "caches = [\"npm\", \"cargo\", \"pip\", \"go\"]")
+    }
+
+    /// With these lines in its profiles.
+    pub(crate) fn with_profile(person: Person, lines: &str) -> Self {
         let (work, policies) = (person.home().join("work"), person.home().join("policies"));
         for directory in [&work, &policies] {
             person.make(directory);
         }
         let shipped = include_str!("../../policies/default.toml");
-        let named = "toolchain_homes = \"gateway\"\ncaches = [\"npm\", \"cargo\", \"pip\", \"go\"]\n\
-                     filesystem = { tmp_bytes = 8_388_608 }";
-        let policy = shipped.replace("toolchain_homes = \"gateway\"", named);
+        let named =
+            format!("toolchain_homes = \"gateway\"\n{lines}\nfilesystem = {{ tmp_bytes = 8_388_608 }}");
+        let policy = shipped.replace("toolchain_homes = \"gateway\"", &named);
         let policy = policy.replace("requirement = \"require\"", "requirement = \"prefer\"");
         fs::write(policies.join("default.toml"), policy).expect("a file can be written");
         for (name, content) in OWN {
@@ -60,18 +65,18 @@ impl Home {
         Self { person, work, policies }
     }
 
-    fn run(&self, options: &[&str], script: &str) -> Output {
+    pub(crate) fn run(&self, options: &[&str], script: &str) -> Output {
         let mut command = self.person.command(self.person.provost(), &self.work);
         command.arg("run").args(options).args(["--", "sh", "-c", script]);
         command.output().expect("provost starts")
     }
 
-    fn alone(&self, script: &str) -> Output {
+    pub(crate) fn alone(&self, script: &str) -> Output {
         self.run(&["--policies", self.policies.to_str().expect("text")], script)
     }
 
     /// Every file below the home's caches with its content and mode.
-    fn state(&self) -> String {
+    pub(crate) fn state(&self) -> String {
         let list = "cd && find .npm .cargo -printf '%p %m %s %T@ ' -type f -exec cat {} ';'";
         let done = self.person.outside(list, &self.person.home());
         assert!(done.status.success(), "{}", shown(&done));
@@ -141,15 +146,20 @@ fn must_show_nothing_else(person: Person) {
 }
 
 /// A gateway of a person's.
-struct Serving(Child);
+pub(crate) struct Serving(Child);
 
 impl Serving {
-    fn start(home: &Home, socket: &str) -> Self {
+    /// With the configuration in its home, if there is one.
+    pub(crate) fn start(home: &Home, socket: &str) -> Self {
         let own = home.person.home();
         home.person.make(&own.join("run"));
         let mut serve = home.person.command(home.person.provost(), &own);
         serve.args(["serve", "--listen", &format!("unix:{socket}"), "--state"]).arg(own.join("state"));
         serve.arg("--policies").arg(&home.policies);
+        let configuration = own.join("provost.toml");
+        if configuration.exists() {
+            serve.arg("--config").arg(configuration);
+        }
         serve.stderr(fs::File::create(own.join("log")).expect("a file can be made"));
         let serving = Self(serve.spawn().expect("provost starts"));
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -159,6 +169,14 @@ impl Serving {
             std::thread::sleep(Duration::from_millis(20));
         }
         serving
+    }
+}
+
+impl Serving {
+    /// As a crash.
+    pub(crate) fn kill(mut self) {
+        self.0.kill().expect("it runs");
+        self.0.wait().expect("it is ours");
     }
 }
 

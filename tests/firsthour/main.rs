@@ -7,6 +7,7 @@
 mod process_state;
 
 mod caches;
+mod kept_caches;
 mod logins;
 mod no_network;
 mod person;

@@ -135,6 +135,7 @@ pub(in crate::cli) struct ReceiptJson {
     pty: Option<PtyJson>,
     roots: Vec<String>,
     read_only_roots: Vec<String>,
+    kept_caches: Vec<String>,
     repository: Option<RepositoryJson>,
 }
 
@@ -297,6 +298,7 @@ impl From<&v1::Receipt> for ReceiptJson {
             survivors: receipt.survivors,
             roots: receipt.roots.clone(),
             read_only_roots: receipt.read_only_roots.clone(),
+            kept_caches: receipt.kept_caches.clone(),
             repository: receipt.repository.as_ref().map(|repository| RepositoryJson {
                 worktree: repository.worktree.clone(),
                 git_directory: repository.git_directory.clone(),

@@ -65,6 +65,9 @@ pub(in crate::cli) fn receipt_text(terminal: &v1::Terminal) -> String {
     for root in &receipt.read_only_roots {
         page.line("read-only", &printable::line(root));
     }
+    if !receipt.kept_caches.is_empty() {
+        page.line("kept caches", &receipt.kept_caches.join(", "));
+    }
     page.line("cgroup", &receipt.cgroup);
     page.line("limits", &or(&limits(&receipt.limits), "none"));
     for shortfall in &receipt.shortfalls {

@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use nix::sys::statvfs::statvfs;
 use serde::Serialize;
 
-use super::installed_agents::{self, InstalledAgent};
+use super::{
+    installed_agents::{self, InstalledAgent},
+    kept_caches::KeptCachesSection,
+};
 use crate::{
     cli::{
         console::{
@@ -45,6 +48,7 @@ pub(in crate::cli) fn examine(arguments: &DoctorArguments) -> Result<u8, CliErro
         left: QuarantineSection::of(left),
         journal,
         agents: installed_agents::find(),
+        kept_caches: KeptCachesSection::here(),
         ..HostReport::of(&probe::protections(&Host::detect()))
     };
     let shown =
@@ -65,6 +69,8 @@ struct HostReport {
     journal: Option<JournalSpace>,
     /// The agents that are installed for this user.
     agents: Vec<InstalledAgent>,
+    /// The caches that outlive their sessions.
+    kept_caches: KeptCachesSection,
 }
 
 /// With less, the next records may not fit.
@@ -193,6 +199,7 @@ impl HostReport {
             left: QuarantineSection::default(),
             journal: None,
             agents: Vec::new(),
+            kept_caches: KeptCachesSection::default(),
         }
     }
 
@@ -216,6 +223,7 @@ impl HostReport {
         }
         page.push_str(&self.left.page());
         page.push_str(&self.journal.as_ref().map(JournalSpace::page).unwrap_or_default());
+        page.push_str(&self.kept_caches.page());
         page.push_str(self.verdict());
         if !self.agents.is_empty() {
             page.push_str(

@@ -1,7 +1,9 @@
-//! The host: serving a gateway, what the host offers, what an earlier gateway left, the manual.
+//! The host: serving a gateway, what the host offers, what gateways and sessions left, the manual.
 
 pub mod doctor;
 mod installed_agents;
+mod kept_caches;
 pub mod manual;
+pub mod prune;
 pub mod reap;
 pub mod serve;

@@ -147,4 +147,10 @@ pub(in crate::cli) struct PruneArguments {
     /// Only those of this session
     #[arg(long, value_name = "SESSION")]
     pub(in crate::cli) session: Option<String>,
+    /// The caches that profiles keep between sessions instead, those that were not used for that time: of this user, as root of all
+    #[arg(long, conflicts_with_all = ["session", "gateway"])]
+    pub(in crate::cli) caches: bool,
+    /// Where the gateway keeps them, if its configuration says so (`kept_caches`)
+    #[arg(long, value_name = "DIR", requires = "caches")]
+    pub(in crate::cli) kept_caches: Option<std::path::PathBuf>,
 }

@@ -4,7 +4,6 @@ pub mod attach;
 pub mod cast;
 pub mod forward;
 pub mod logs;
-pub mod prune;
 pub mod record;
 pub mod terminals;
 pub mod top;

@@ -121,6 +121,11 @@ fn sandbox(error: &StartError) -> Status {
         StartError::Connect(_) | StartError::TimedOut => "connect".to_owned(),
         StartError::Gate(_) => "gate".to_owned(),
         StartError::Net(_) => "net".to_owned(),
+        StartError::KeptCaches(error) => {
+            metadata.extend(error.errno().map(|errno| ("errno", (errno as i32).to_string())));
+            "kept_caches".to_owned()
+        }
+        StartError::KeptCachesWait(_) => "kept_caches".to_owned(),
         StartError::RootGone(path) => {
             metadata.push(("path", printable::path(path)));
             "root".to_owned()

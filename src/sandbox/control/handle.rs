@@ -69,6 +69,7 @@ pub struct Sandbox {
     pub(super) id: String,
     pub(super) identity: Identity,
     pub(super) shortfalls: Vec<Shortfall>,
+    pub(super) kept_caches: Vec<String>,
     pub(super) effective_confinement: OnceLock<EffectiveConfinement>,
     pub(super) control: ControlConnection,
     pub(super) gate: SandboxGate,
@@ -94,11 +95,12 @@ impl Sandbox {
         let AnsweredSandbox { effective_confinement, supervisor, control, gate, has_session_files } =
             answered;
         counters.adopted.inc();
-        let SandboxState { id, identity, shortfalls, cgroup, .. } = state;
+        let SandboxState { id, identity, shortfalls, kept_caches, cgroup, .. } = state;
         let sandbox = Arc::new(Self {
             id,
             identity,
             shortfalls,
+            kept_caches,
             effective_confinement: OnceLock::from(effective_confinement),
             control,
             gate,
@@ -252,6 +254,11 @@ impl Sandbox {
     /// The identity of its commands.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// The caches that it began with as earlier sessions have left them, relative to the home.
+    pub fn kept_caches(&self) -> &[String] {
+        &self.kept_caches
     }
 
     /// Protections that the profile prefers and this host lacks.

@@ -22,7 +22,9 @@ use super::{
 };
 use crate::{
     failpoint,
+    kept_cache::KeepError,
     policy::profile::Network,
+    pool::PoolError,
     sandbox::{
         agent_link::AgentOwner,
         counters::SandboxCounters,
@@ -50,6 +52,12 @@ pub enum StartError {
     /// A root of the session was replaced or removed.
     #[error("the session's root {} is gone, or another directory is in its place", crate::printable::path(.0))]
     RootGone(PathBuf),
+    /// What earlier sessions have left of the profile's caches cannot be opened.
+    #[error("open the kept caches")]
+    KeptCaches(#[source] KeepError),
+    /// Others hold it for too long.
+    #[error("wait for the kept caches")]
+    KeptCachesWait(#[source] PoolError),
     /// The gateway has no descriptors left for it.
     #[error("hold the sandbox's descriptors")]
     Descriptors(#[source] io::Error),
@@ -71,6 +79,8 @@ impl StartError {
             Self::Launch(error) => error.is_of_session_files(),
             Self::Connect(_)
             | Self::RootGone(_)
+            | Self::KeptCaches(_)
+            | Self::KeptCachesWait(_)
             | Self::Descriptors(_)
             | Self::Net(_)
             | Self::Gate(_)
@@ -159,8 +169,18 @@ impl Sandbox {
         counters: Arc<SandboxCounters>,
         has_session_files: bool,
     ) -> Result<Arc<Self>, StartError> {
-        let LaunchedSandbox { id, socket, supervisor, gate, cgroup, identity, shortfalls, ptys, .. } =
-            launched;
+        let LaunchedSandbox {
+            id,
+            socket,
+            supervisor,
+            gate,
+            cgroup,
+            identity,
+            shortfalls,
+            kept_caches,
+            ptys,
+            ..
+        } = launched;
         let cleanup = Cleanup::new(cgroup.clone(), socket.parent().map(Path::to_owned)).with_ptys(ptys);
         let gate_socket = gate.as_ref().map(|gate| gate.socket.clone());
         let cleanup = cleanup.with_gate(gate.map(|gate| gate.process));
@@ -190,6 +210,7 @@ impl Sandbox {
             id,
             identity,
             shortfalls,
+            kept_caches,
             effective_confinement: OnceLock::new(),
             control,
             gate,

@@ -120,7 +120,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let AssignedIdentity { identity, claim, session_claim } =
         assign_identity(host, profile, groups, &gate, &spec.session_files)?;
     // Checked again: since the session was opened, directories may have moved and a policy may have been loaded.
-    let caches = spec.caches.iter().map(|cache| &*cache.own);
+    let caches = spec.caches.iter().filter_map(|cache| cache.below.own()).map(|own| &**own);
     let shown: Vec<_> = spec.roots.iter().chain(caches).map(roots::visible).collect();
     spec.governing.check(&shown).and_then(|()| spec.governing.check_profile_paths(&profile.filesystem))?;
     let covered = spec.governing.read_only_program();

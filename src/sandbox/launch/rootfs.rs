@@ -20,7 +20,7 @@ use crate::{
             rootfs_error::RootfsError,
         },
         roots::{Root, RootRole},
-        spec::{Owner, SessionFilesUse, SharedCache},
+        spec::{CacheBelow, Owner, SessionFilesUse, SharedCache},
     },
 };
 
@@ -258,7 +258,7 @@ impl RootfsPlanner<'_> {
         Ok(last.source.is_some())
     }
 
-    /// A cache of the caller's home, at its place in the private home, with a private layer above it.
+    /// A cache of a home, at its place in the private home, with a private layer above it.
     fn add_cache(
         &mut self,
         cache: &SharedCache,
@@ -276,28 +276,56 @@ impl RootfsPlanner<'_> {
                 ..Mount::default()
             });
         }
-        let held = |cause| RootfsError::ProfilePath { path: cache.own.path.clone(), cause };
-        let stat = nix::sys::stat::fstat(&cache.own.descriptor).map_err(|errno| held(errno.into()))?;
-        let mount = Mount {
-            kind: Kind::Overlay.into(),
-            source: check_path(&cache.own.path)?.to_owned(),
-            target,
+        let (upper, lower) = match &cache.below {
+            CacheBelow::Own(own) => (None, own),
+            CacheBelow::Kept { kept, own: Some(own) } => (Some(&kept.directory), own),
+            CacheBelow::Kept { kept, own: None } => (None, &kept.directory),
+        };
+        let kept = cache.below.kept();
+        let name = kept.map_or_else(|| format!("cache {place}"), |kept| kept.name.overlay_name());
+        let overlay = Mount {
+            mode: 0o755,
+            size_bytes: files.tmp_bytes,
+            inodes: files.tmp_inodes,
+            ..self.layer(Kind::Overlay, lower, &target)?
+        };
+        self.add(overlay);
+        if self.share(&name, session)? {
+            return Ok(());
+        }
+        let Some(PlannedMount { mut mount, .. }) = self.entries.pop() else { return Ok(()) };
+        if let Some(upper) = upper {
+            let layer = self.layer(Kind::Layer, upper, &target)?;
+            self.add_held(layer, upper)?;
+        }
+        mount.from_descriptor = true;
+        mount.written = kept.map(|kept| kept.name.to_string()).unwrap_or_default();
+        self.add_held(mount, lower)
+    }
+
+    /// A directory that is held open, as a layer whose ids are mapped.
+    fn layer(&self, kind: Kind, directory: &Root, target: &str) -> Result<Mount, RootfsError> {
+        let unknown = |errno: nix::Error| RootfsError::ProfilePath {
+            path: directory.path.clone(),
+            cause: errno.into(),
+        };
+        let stat = nix::sys::stat::fstat(&directory.descriptor).map_err(unknown)?;
+        Ok(Mount {
+            kind: kind.into(),
+            source: check_path(&directory.path)?.to_owned(),
+            target: target.to_owned(),
             from_descriptor: true,
             idmap: self.ids.privileged,
             disk_uid: stat.st_uid,
             disk_gid: stat.st_gid,
-            mode: 0o755,
-            size_bytes: files.tmp_bytes,
-            inodes: files.tmp_inodes,
             ..Mount::default()
-        };
-        self.add(mount);
-        if !self.share(&format!("cache {place}"), session)?
-            && let Some(last) = self.entries.last_mut()
-        {
-            last.mount.from_descriptor = true;
-            last.source = Some(cache.own.descriptor.try_clone().map_err(held)?);
-        }
+        })
+    }
+
+    fn add_held(&mut self, mount: Mount, directory: &Root) -> Result<(), RootfsError> {
+        let held = |cause| RootfsError::ProfilePath { path: directory.path.clone(), cause };
+        let source = Some(directory.descriptor.try_clone().map_err(held)?);
+        self.entries.push(PlannedMount { mount, source });
         Ok(())
     }
 

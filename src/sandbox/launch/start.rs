@@ -31,6 +31,7 @@ use crate::sandbox::{
         error::{LaunchError, explain},
         prepare::{Keep, LaunchCleanup, PreparedLaunch, prepare},
     },
+    sandbox_state,
     spec::{SandboxSpec, Shortfall},
 };
 use crate::{
@@ -64,6 +65,8 @@ pub struct LaunchedSandbox {
     pub identity: Identity,
     /// Protections that the profile prefers and that are missing.
     pub shortfalls: Vec<Shortfall>,
+    /// The caches that it began with as earlier sessions have left them, relative to the home.
+    pub kept_caches: Vec<String>,
     /// Its reserved pseudo-terminals.
     pub(crate) ptys: PtyReservation,
 }
@@ -212,6 +215,7 @@ fn conclude(
         shortfalls.push(Shortfall { protection: "supervisor-id".into(), reason });
     }
     let launched = LaunchedSandbox {
+        kept_caches: sandbox_state::kept_caches(&prepared.plan),
         id: prepared.plan.sandbox_id,
         socket: cleanup.directory.join("control.sock"),
         supervisor: processes.supervisor,

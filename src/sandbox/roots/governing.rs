@@ -30,6 +30,8 @@ use crate::{
 pub enum GoverningKind {
     /// The state directory.
     State,
+    /// The directory of the caches that outlive their sessions.
+    KeptCaches,
     /// A policy file, or the directory of all of them.
     Policies,
     /// The configuration file.
@@ -50,7 +52,12 @@ impl GoverningKind {
     /// Whether commands must not read it.
     fn is_confidential(self) -> bool {
         match self {
-            Self::State | Self::Journal | Self::SigningKey | Self::Secret | Self::Socket => true,
+            Self::State
+            | Self::KeptCaches
+            | Self::Journal
+            | Self::SigningKey
+            | Self::Secret
+            | Self::Socket => true,
             Self::Policies | Self::Configuration | Self::Program => false,
         }
     }
@@ -60,6 +67,7 @@ impl fmt::Display for GoverningKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::State => "gateway's state",
+            Self::KeptCaches => "kept caches",
             Self::Policies => "policies",
             Self::Configuration => "configuration",
             Self::Journal => "journal",

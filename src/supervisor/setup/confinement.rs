@@ -76,7 +76,7 @@ pub fn enforce_landlock(plan: &SandboxPlan, directories: &[CgroupDirectory]) -> 
             Kind::Proc => look.and(FileRights::READ_FILE),
             Kind::Dev => devices,
             // Covered by the rule of the temporary file system, which may be closed to this process.
-            Kind::Overlay => continue,
+            Kind::Overlay | Kind::Layer => continue,
             Kind::File if is_in_tmpfs(plan, &mount.target) => continue,
             Kind::File => FileRights::READ_FILE,
             // Covered by the rule of the root, or of the link's target.

@@ -41,6 +41,8 @@ pub struct NewRoot {
     pub proc: Option<OwnedFd>,
     /// Detached mounts of what the session's sandboxes have in common, by name.
     pub shared: Vec<(String, Arc<OwnedFd>)>,
+    /// Detached mounts for the next overlay.
+    layers: Vec<OwnedFd>,
 }
 
 /// Builds the new root in the supervisor's mount namespace.
@@ -56,7 +58,7 @@ pub fn build(
             .map_err(&setup)?;
     mount::attach(root.as_fd(), AT_FDCWD, c"/").map_err(&setup)?;
 
-    let mut view = NewRoot { root, proc: None, shared: Vec::new() };
+    let mut view = NewRoot { root, proc: None, shared: Vec::new(), layers: Vec::new() };
     for (index, mount) in plan.mounts.iter().enumerate() {
         let source = if is_source(mount, ids) {
             Some(binds.pop_front().ok_or_else(StageError::malformed_plan)?)
@@ -79,6 +81,10 @@ impl NewRoot {
             Kind::Bind => self.bind(mount, source, ids),
             Kind::Tmpfs => self.tmpfs(mount, source, ids),
             Kind::Overlay => self.overlay(mount, source.ok_or(Errno::EINVAL)?, ids),
+            Kind::Layer => {
+                self.layers.push(detached(source.ok_or(Errno::EINVAL)?, mount, ids)?);
+                Ok(())
+            }
             Kind::Proc => self.proc(mount),
             Kind::Dev => self.dev(mount),
             Kind::Symlink => {
@@ -127,8 +133,13 @@ impl NewRoot {
             return self.attach(source, mount);
         }
         let owner = owner_inside((ids.command_uid, ids.command_gid), ids);
-        let overlay = overlay::make(&self.root, detached(source, mount, ids)?, mount, owner)?;
-        self.attach(overlay, mount)
+        let mut below = std::mem::take(&mut self.layers);
+        below.push(detached(source, mount, ids)?);
+        let made = overlay::make(&self.root, below, mount, owner)?;
+        if !mount.written.is_empty() {
+            self.shared.push((mount.written.clone(), Arc::new(made.written)));
+        }
+        self.attach(made.mount, mount)
     }
 
     /// Attaches what the sandbox has for itself, or shares with others of its session.

@@ -1,4 +1,4 @@
-//! A directory of the host that commands can write to without changing it: an overlay (overlayfs) with the directory below, to be
+//! Directories of the host that commands can write to without changing them: an overlay (overlayfs) with the directories below, to be
 //! read, and a tmpfs above.
 //!
 //! Made with the power that the supervisor has over its own user namespace, and no other: below and above are reached with the
@@ -32,48 +32,58 @@ const ABOVE: &str = ".above";
 const UPPER: &str = "upper";
 const WORK: &str = "work";
 
-/// Makes an overlay, detached: `below` is a detached mount of the host's directory, and its root belongs to `owner`. `root` is
-/// the sandbox's new root, in which nothing runs yet.
+/// An overlay, detached, and the directory that has what is written to it.
+pub(super) struct Overlay {
+    pub(super) mount: OwnedFd,
+    pub(super) written: OwnedFd,
+}
+
+/// Makes an overlay: `below` are detached mounts of the host's directories, the lowest last, and what is above them belongs to `owner`.
+/// `root` is the sandbox's new root, in which nothing runs yet.
 pub(super) fn make(
     root: &OwnedFd,
-    below: OwnedFd,
+    below: Vec<OwnedFd>,
     planned: &Mount,
     owner: (u32, u32),
-) -> Result<OwnedFd, Errno> {
+) -> Result<Overlay, Errno> {
     let read_only = NO_SUID_NO_DEV.and(Attributes::READ_ONLY);
-    mount::restrict(below.as_fd(), read_only, MountScope::Single)?;
     let above = session_files::make_tmpfs(planned, owner)?;
-    let below = Staged::attach(root, BELOW, below)?;
-    let above = Staged::attach(root, ABOVE, above)?;
+    let mut layers = Vec::with_capacity(below.len());
+    for (index, layer) in below.into_iter().enumerate() {
+        mount::restrict(layer.as_fd(), read_only, MountScope::Single)?;
+        layers.push(Staged::attach(root, format!("{BELOW}{index}"), layer)?);
+    }
+    let above = Staged::attach(root, ABOVE.into(), above)?;
     for name in [UPPER, WORK] {
         mkdirat(&above.mount, name, Mode::from_bits_truncate(0o755))?;
     }
     let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
     fchownat(&above.mount, UPPER, Some(uid), Some(gid), nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW)?;
     let options = [
-        fs_option(c"lowerdir", &below.path()),
+        fs_option(c"lowerdir", &layers.iter().map(Staged::path).collect::<Vec<_>>().join(":")),
         fs_option(c"upperdir", &format!("{}/{UPPER}", above.path())),
         fs_option(c"workdir", &format!("{}/{WORK}", above.path())),
         // An ordinary user's overlay keeps its notes in attributes that such a user may write.
         FsOption::Flag(c"userxattr"),
     ];
-    let overlay = mount::make(c"overlay", &options, NO_SUID_NO_DEV)?;
-    // The overlay holds both by itself.
-    below.detach(root)?;
+    let mount = mount::make(c"overlay", &options, NO_SUID_NO_DEV)?;
+    let written = open_beneath(above.mount.as_fd(), Path::new(UPPER))?;
+    // The overlay holds them all by itself.
+    layers.into_iter().try_for_each(|layer| layer.detach(root))?;
     above.detach(root)?;
-    Ok(overlay)
+    Ok(Overlay { mount, written })
 }
 
 /// A mount at a place of the new root that no command ever sees.
 struct Staged {
     mount: OwnedFd,
-    name: &'static str,
+    name: String,
 }
 
 impl Staged {
-    fn attach(root: &OwnedFd, name: &'static str, mount: OwnedFd) -> Result<Self, Errno> {
-        mkdirat(root, name, Mode::from_bits_truncate(0o755))?;
-        let place = open_beneath(root.as_fd(), Path::new(name))?;
+    fn attach(root: &OwnedFd, name: String, mount: OwnedFd) -> Result<Self, Errno> {
+        mkdirat(root, name.as_str(), Mode::from_bits_truncate(0o755))?;
+        let place = open_beneath(root.as_fd(), Path::new(&name))?;
         mount::attach(mount.as_fd(), place.as_fd(), c"")?;
         Ok(Self { mount, name })
     }
@@ -84,6 +94,6 @@ impl Staged {
 
     fn detach(self, root: &OwnedFd) -> Result<(), Errno> {
         umount2(self.path().as_str(), MntFlags::MNT_DETACH)?;
-        unlinkat(root, self.name, UnlinkatFlags::RemoveDir)
+        unlinkat(root, self.name.as_str(), UnlinkatFlags::RemoveDir)
     }
 }

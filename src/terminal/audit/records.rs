@@ -211,6 +211,8 @@ pub fn sandbox_failed(subject: Subject, error: &StartError) -> Record {
         StartError::Launch(_) => ("launch".to_owned(), None),
         StartError::Connect(_) | StartError::TimedOut => ("connect".to_owned(), None),
         StartError::RootGone(_) => ("root".to_owned(), None),
+        StartError::KeptCaches(error) => ("kept_caches".to_owned(), error.errno().map(|errno| errno as i32)),
+        StartError::KeptCachesWait(_) => ("kept_caches".to_owned(), None),
         StartError::Gate(_) => ("gate".to_owned(), None),
         StartError::Net(_) => ("net".to_owned(), None),
         StartError::Descriptors(error) => ("launch".to_owned(), error.raw_os_error()),

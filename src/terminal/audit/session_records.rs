@@ -2,11 +2,12 @@
 
 use crate::{
     journal::{
-        BypassReport, BypassReported, QuotaRefused, Record, SessionClosed, SessionOpened, ShortfallRecord,
+        BypassReport, BypassReported, CacheKept, QuotaRefused, Record, SessionClosed, SessionOpened,
+        ShortfallRecord,
     },
     policy,
     sandbox::handle::Sandbox,
-    session::{Principal, Session},
+    session::{KeptReport, Principal, Session},
     terminal::quotas::QuotaReached,
 };
 
@@ -27,6 +28,23 @@ pub fn session_opened(session: &Session) -> Record {
 pub fn bypass_reported(session: &Session, report: BypassReport) -> Record {
     let (session, principal) = (session.id.to_string(), session.principal.to_string());
     Record::BypassReported(BypassReported { session, principal, report })
+}
+
+/// What became of a kept cache when its session had ended.
+pub fn cache_kept(session: &Session, report: &KeptReport) -> Record {
+    let (kept, problem) = match &report.outcome {
+        Ok(kept) => (Some(kept), None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    Record::CacheKept(CacheKept {
+        session: session.id.to_string(),
+        principal: session.principal.to_string(),
+        cache: report.place.display().to_string(),
+        files: kept.map(|kept| kept.files),
+        bytes: kept.map(|kept| kept.used_bytes),
+        left_out: kept.map_or(0, |kept| kept.left_out),
+        problem,
+    })
 }
 
 /// Nothing is left of a session.

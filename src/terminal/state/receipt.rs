@@ -65,6 +65,7 @@ pub(in crate::terminal) fn of(
         roots: session.writable_roots().map(ToString::to_string).collect(),
         read_only_roots: session.read_only_roots().map(ToString::to_string).collect(),
         repository: session.repository.to_report(),
+        kept_caches: sandbox.kept_caches().to_vec(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Closing a session: by its caller, with its owner's process, or with the gateway.
 //!
 //! The order is the same for all: the session accepts nothing new, its terminals are stopped and released, its sandboxes
-//! are shut down, its id is forgotten.
+//! are shut down, what they have written to kept caches is kept, its id is forgotten.
 
 use std::{
     io,
@@ -43,8 +43,12 @@ pub async fn close(
                 failpoint::reach("close.begun");
                 release::release_all(context.registry(), context.recorder(), &session, grace).await;
                 failpoint::reach("close.released");
+                session.fetch_files().await;
                 session.sandboxes.shut_down(grace.unwrap_or(SANDBOX_GRACE).min(SANDBOX_GRACE)).await;
                 failpoint::reach("close.shut_down");
+                for report in session.keep_caches(context.launch_context()).await {
+                    context.recorder().record_best_effort(&session_records::cache_kept(&session, &report));
+                }
                 workspace::finish(&session, context.workspaces()).await;
                 context.logs().remove(session.id);
                 workspace::forget(&session, context.workspaces());

@@ -78,6 +78,29 @@ pub struct SessionClosed {
     pub cause: String,
 }
 
+/// [`Record::CacheKept`](super::Record::CacheKept).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheKept {
+    /// The session that wrote to it.
+    pub session: String,
+    /// Whose it is.
+    pub principal: String,
+    /// Its directory, relative to a home.
+    pub cache: String,
+    /// The files that it has now. Absent: what was written is not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<u64>,
+    /// The bytes that it takes now, in whole pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+    /// What of it was left out: devices, sockets, pipes, and what cannot be read.
+    #[serde(default)]
+    pub left_out: u64,
+    /// Why it is not kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
 /// [`Record::Reported`](super::Record::Reported).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BypassReported {

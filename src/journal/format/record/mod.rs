@@ -74,6 +74,8 @@ pub enum Record {
     SessionOpened(SessionOpened),
     /// A session was closed.
     SessionClosed(SessionClosed),
+    /// What a session wrote to a cache is kept for later ones, or is not.
+    CacheKept(CacheKept),
     /// A caller has reported what happened outside the gateway.
     BypassReported(BypassReported),
     /// A request was refused because a bound was reached.
@@ -175,6 +177,7 @@ impl Record {
             Self::ApprovalExpired(it) => RecordSubject::session(&it.principal, &it.session),
             Self::SessionOpened(it) => RecordSubject::session(&it.principal, &it.session),
             Self::SessionClosed(it) => RecordSubject::session(&it.principal, &it.session),
+            Self::CacheKept(it) => RecordSubject::session(&it.principal, &it.session),
             Self::BypassReported(it) => RecordSubject::session(&it.principal, &it.session),
             Self::QuotaRefused(it) => RecordSubject {
                 principal: Some(&it.principal),

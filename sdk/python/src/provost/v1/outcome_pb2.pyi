@@ -213,7 +213,7 @@ class Repository(_message.Message):
     def __init__(self, worktree: _Optional[str] = ..., git_directory: _Optional[str] = ..., not_taken: _Optional[str] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("terminal_id", "sandbox_id", "profile", "namespaces", "host_uid", "host_gid", "uid", "gid", "no_new_privs", "capabilities", "seccomp_mode", "seccomp_filters", "landlock_abi", "network", "limits", "cgroup", "shortfalls", "survivors", "network_exposure", "gate", "roots", "read_only_roots", "repository", "pty")
+    __slots__ = ("terminal_id", "sandbox_id", "profile", "namespaces", "host_uid", "host_gid", "uid", "gid", "no_new_privs", "capabilities", "seccomp_mode", "seccomp_filters", "landlock_abi", "network", "limits", "cgroup", "shortfalls", "survivors", "network_exposure", "gate", "roots", "read_only_roots", "repository", "pty", "kept_caches")
     class CapabilitiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -252,6 +252,7 @@ class Receipt(_message.Message):
     READ_ONLY_ROOTS_FIELD_NUMBER: _ClassVar[int]
     REPOSITORY_FIELD_NUMBER: _ClassVar[int]
     PTY_FIELD_NUMBER: _ClassVar[int]
+    KEPT_CACHES_FIELD_NUMBER: _ClassVar[int]
     terminal_id: str
     sandbox_id: str
     profile: str
@@ -276,7 +277,8 @@ class Receipt(_message.Message):
     read_only_roots: _containers.RepeatedScalarFieldContainer[str]
     repository: Repository
     pty: PtyReceipt
-    def __init__(self, terminal_id: _Optional[str] = ..., sandbox_id: _Optional[str] = ..., profile: _Optional[str] = ..., namespaces: _Optional[_Iterable[str]] = ..., host_uid: _Optional[int] = ..., host_gid: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., no_new_privs: _Optional[bool] = ..., capabilities: _Optional[_Mapping[str, str]] = ..., seccomp_mode: _Optional[int] = ..., seccomp_filters: _Optional[int] = ..., landlock_abi: _Optional[int] = ..., network: _Optional[_Union[Network, str]] = ..., limits: _Optional[_Mapping[str, str]] = ..., cgroup: _Optional[str] = ..., shortfalls: _Optional[_Iterable[str]] = ..., survivors: _Optional[int] = ..., network_exposure: _Optional[_Iterable[str]] = ..., gate: _Optional[str] = ..., roots: _Optional[_Iterable[str]] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., repository: _Optional[_Union[Repository, _Mapping]] = ..., pty: _Optional[_Union[PtyReceipt, _Mapping]] = ...) -> None: ...
+    kept_caches: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, terminal_id: _Optional[str] = ..., sandbox_id: _Optional[str] = ..., profile: _Optional[str] = ..., namespaces: _Optional[_Iterable[str]] = ..., host_uid: _Optional[int] = ..., host_gid: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., no_new_privs: _Optional[bool] = ..., capabilities: _Optional[_Mapping[str, str]] = ..., seccomp_mode: _Optional[int] = ..., seccomp_filters: _Optional[int] = ..., landlock_abi: _Optional[int] = ..., network: _Optional[_Union[Network, str]] = ..., limits: _Optional[_Mapping[str, str]] = ..., cgroup: _Optional[str] = ..., shortfalls: _Optional[_Iterable[str]] = ..., survivors: _Optional[int] = ..., network_exposure: _Optional[_Iterable[str]] = ..., gate: _Optional[str] = ..., roots: _Optional[_Iterable[str]] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., repository: _Optional[_Union[Repository, _Mapping]] = ..., pty: _Optional[_Union[PtyReceipt, _Mapping]] = ..., kept_caches: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PtyReceipt(_message.Message):
     __slots__ = ("columns", "rows")

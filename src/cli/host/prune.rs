@@ -1,21 +1,25 @@
-//! `provost prune`: the terminals whose commands have ended are removed.
+//! `provost prune`: the terminals whose commands have ended are removed, or with `--caches` the kept caches.
 
 use std::time::{Duration, SystemTime};
 
 use tonic::Code;
 
-use super::terminals;
+use super::kept_caches;
 use crate::{
     cli::{
         console::{error::CliError, table},
         gateway_link::connection::GatewayConnection,
         request::terminal_arguments::PruneArguments,
+        terminal::terminals,
     },
     proto::v1,
 };
 
 /// `provost prune`. Prints the id of each terminal that is removed.
 pub(in crate::cli) async fn prune(arguments: PruneArguments) -> Result<u8, CliError> {
+    if arguments.caches {
+        return kept_caches::prune(arguments.kept_caches, arguments.older_than);
+    }
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
     let mut client = connection.client().terminals;
     let now = SystemTime::now();
