@@ -38,8 +38,10 @@ mod tests {
 
     #[test]
     fn the_data_file_names_no_place_of_credentials_and_no_directory_twice() {
-        let secret =
-            [".cargo", ".npm", ".cache", ".config", ".local", ".ccache", "go", "go/bin", "go/pkg", ""];
+        let secret = [
+            ".cargo", ".npm", ".cache", ".config", ".local", ".ccache", ".m2", ".gradle", "go", "go/bin",
+            "go/pkg", "",
+        ];
         let directories: Vec<&PathBuf> = all().iter().flat_map(|cache| &cache.directories).collect();
         for (index, directory) in directories.iter().enumerate() {
             assert!(!secret.iter().any(|place| *directory == Path::new(place)), "{directory:?}");

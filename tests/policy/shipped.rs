@@ -117,6 +117,17 @@ fn each_preset_is_a_whole_policy_and_says_what_its_cases_expect() {
         let (profile_name, profile) = policy.profile(None).expect("it has a default");
         assert_eq!(format!("{profile_name}.toml"), name);
         assert_eq!(profile.toolchains.is_empty(), name == "review.toml", "{name}");
+        let caches: &[&str] = match &*name {
+            "go.toml" => &["go"],
+            "java.toml" => &["maven", "gradle"],
+            "node.toml" => &["npm"],
+            "python.toml" => &["pip", "uv"],
+            "rust.toml" => &["cargo"],
+            _ => &[],
+        };
+        assert_eq!(profile.caches, caches, "{name}");
+        // Nothing is kept unless somebody has said so.
+        assert!(profile.kept_caches.names.is_empty(), "{name}");
     }
 }
 
