@@ -2,6 +2,7 @@
 
 pub mod acp;
 pub mod approval;
+pub mod certificate;
 pub mod cgroup;
 pub mod cli;
 pub mod client;
