@@ -68,6 +68,7 @@ impl Place {
             caller_home: Default::default(),
             caches: Vec::new(),
             agent: None,
+            certificates: None,
             session_files: Default::default(),
             governing: Arc::default(),
             // So that no launcher is started ahead, which would be a child too.

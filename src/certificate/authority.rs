@@ -66,10 +66,12 @@ pub struct AuthorityParts {
 /// A certificate for one host, and its key.
 #[derive(Clone)]
 pub struct HostCertificate {
-    /// DER, the host's first.
-    pub chain: Vec<Vec<u8>>,
+    /// DER.
+    pub certificate: Vec<u8>,
     /// PKCS #8, DER.
     pub key: Vec<u8>,
+    /// The certificate of the authority (DER), which those who trust it have: it names all of its hosts, and is sent to nobody.
+    pub issuer: Vec<u8>,
 }
 
 impl Authority {
@@ -164,8 +166,9 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(HostCertificate {
-            chain: vec![certificate.der().to_vec(), self.certificate.clone()],
+            certificate: certificate.der().to_vec(),
             key: key.serialize_der(),
+            issuer: self.certificate.clone(),
         })
     }
 }
@@ -204,7 +207,7 @@ mod tests {
         for authority in [made, restored] {
             for covered in ["a.test", "x.a.test"] {
                 let signed = authority.issue(&host(covered), now).unwrap();
-                assert_eq!(signed.chain[1], authority.certificate());
+                assert_eq!(signed.issuer, authority.certificate());
             }
             for other in ["test", "xa.test", "a.test.example"] {
                 let refused = authority.issue(&host(other), now);

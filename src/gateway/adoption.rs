@@ -91,6 +91,7 @@ pub(super) async fn adopt(
             tracing::error!(session.id = %session.id, error = %error, "some of its terminals may be missing");
         }
     }
+    terminals.launch_context().nets.authorities().remove_stale(&names).map_err(failed)?;
     for name in terminals.remove_stale_logs(&names).map_err(failed)? {
         let why = "terminals whose sandbox has ended may be missing from their session".to_owned();
         quarantined.push(Quarantined::with_reason(QuarantineKind::TerminalLog, name, why));

@@ -66,7 +66,7 @@ impl Gateway {
         let (own_uid, descriptors_max) = (nix::unistd::geteuid().as_raw(), admission::descriptors_max());
         let descriptors = DescriptorQuota::new(own_uid, descriptors_max);
         let gates = Gates::new(policy.clone());
-        let nets = Nets::new(config.names.clone());
+        let nets = Nets::new(config.names.clone(), &state.directory);
         let site = LaunchContext {
             host: Arc::new(host),
             pool: pool.clone(),

@@ -22,7 +22,10 @@ use super::{
 use crate::{
     approval::ApprovalConfig,
     policy::{PolicyFileError, PolicySet, duration},
-    sandbox::{host_ids, net_link::NameFiles},
+    sandbox::{
+        host_ids,
+        net_link::{NameFiles, TrustedRoots},
+    },
     sys::text_file,
     terminal::Quotas,
 };
@@ -342,6 +345,7 @@ struct ConfigFile {
 struct NamesSection {
     hosts: Option<PathBuf>,
     resolv_conf: Option<PathBuf>,
+    trusted_roots: Option<PathBuf>,
 }
 
 impl NamesSection {
@@ -350,6 +354,7 @@ impl NamesSection {
         NameFiles {
             hosts: self.hosts.unwrap_or(default.hosts),
             resolv_conf: self.resolv_conf.unwrap_or(default.resolv_conf),
+            trusted_roots: self.trusted_roots.map_or(default.trusted_roots, TrustedRoots::of),
         }
     }
 }

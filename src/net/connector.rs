@@ -8,15 +8,20 @@ use std::{
     sync::Arc,
 };
 
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
 use super::{
     budget::Budget,
-    limits::{DIAL_TIMEOUT, MAX_DIALS},
+    limits::{DIAL_TIMEOUT, MAX_DIALS, MAX_STREAMS},
     link::GatewayLink,
     open::OpenConnections,
-    outcome::{Allowed, EndReport, Refusal, Upstream},
+    outcome::{Allowed, EndReport, Refusal, TlsParts, Upstream},
     resolver::{ResolveError, Resolver},
+    tls::ServerTls,
 };
 use crate::{
     network::destination::{Destination, Host},
@@ -48,6 +53,8 @@ pub(super) struct Connector {
     resolver: Resolver,
     open: Arc<OpenConnections>,
     budget: Arc<Budget>,
+    tls: ServerTls,
+    streams: Arc<Semaphore>,
 }
 
 /// An attempt, as a program makes it.
@@ -75,8 +82,19 @@ fn take_approval(attempt: &mut Attempt, approval: String) {
 }
 
 impl Connector {
-    pub(super) fn new(link: Arc<GatewayLink>, resolver: Resolver) -> Self {
-        Self { link, resolver, open: Arc::default(), budget: Arc::default() }
+    pub(super) fn new(link: Arc<GatewayLink>, resolver: Resolver, tls: ServerTls) -> Self {
+        let streams = Arc::new(Semaphore::new(MAX_STREAMS));
+        Self { link, resolver, open: Arc::default(), budget: Arc::default(), tls, streams }
+    }
+
+    /// By which TLS to servers is begun.
+    pub(super) fn tls(&self) -> &ServerTls {
+        &self.tls
+    }
+
+    /// Waits for the place of a request of HTTP/2, beyond that of its connection. `None`: never.
+    pub(super) async fn stream_place(&self) -> Option<OwnedSemaphorePermit> {
+        self.streams.clone().acquire_owned().await.ok()
     }
 
     /// Makes a connection, or says why there is none. `program` is watched while a person is asked; `None`: it is watched elsewhere.
@@ -216,8 +234,17 @@ impl Connector {
 
     async fn dial(&self, mut attempt: Attempt, dial: Dial) -> Result<Upstream, Refusal> {
         let port = u16::try_from(attempt.port).map_err(|_| unavailable())?;
-        let Dial { addresses, connection_id, any_protocol, approval, is_counted, generation, requests_only } =
-            dial;
+        let Dial {
+            addresses,
+            connection_id,
+            any_protocol,
+            approval,
+            is_counted,
+            generation,
+            requests_only,
+            ..
+        } = dial;
+        let mut tls = TlsParts { certificate: dial.opens_tls, headers: dial.headers };
         take_approval(&mut attempt, approval);
         let allowed = Allowed { attempt, connection_id, any_protocol, requests_only };
         if is_counted {
@@ -234,7 +261,14 @@ impl Connector {
                     let open = self.open.add(attempt, connection_id, address);
                     self.link.opened_under(generation);
                     let budget = is_counted.then(|| self.budget.clone());
-                    return Ok(Upstream::new(stream, allowed, report, open, budget));
+                    return Ok(Upstream::new(
+                        stream,
+                        allowed,
+                        report,
+                        open,
+                        budget,
+                        std::mem::take(&mut tls),
+                    ));
                 }
                 Ok(Err(error)) => failure = format!("{address}: {error}"),
                 Err(_) => failure = format!("{address}: no answer within {} s", DIAL_TIMEOUT.as_secs()),

@@ -1,50 +1,44 @@
 //! The HTTP proxy: requests in absolute form, each judged by itself, and requests in a tunnel whose host is fixed.
 //!
-//! hyper reads and writes HTTP; nothing of a program's framing is passed on. A request has one host: that of its target, of its Host
-//! line and of its tunnel, or it is refused.
+//! hyper reads and writes HTTP; nothing of a program's framing is passed on. In a tunnel of opened TLS it may be HTTP/2: each of its
+//! requests is judged and makes a connection of its own, too.
 
 use std::{convert::Infallible, sync::Arc};
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::{
-    Request, Response, StatusCode, Uri, Version,
+    Request, Response, StatusCode, Version,
     body::Incoming,
-    header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue},
-    http::uri::PathAndQuery,
+    header::{HeaderName, HeaderValue},
+    server::conn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::mpsc,
+};
 
 use super::{
     connector::{Connector, attempt},
-    limits::{FIRST_BYTES_TIMEOUT, MAX_HEAD_BYTES},
+    idle::Idle,
+    limits::{FIRST_BYTES_TIMEOUT, IDLE_TIMEOUT, MAX_CONNECTION_STREAMS, MAX_HEAD_BYTES},
     outcome::Refusal,
+    send::{self, Sending},
+    target::{self, TargetError},
+    tls::{self, HttpVersion},
+    websocket::{self, Upgrade},
 };
 use crate::{
     network::{
         destination::{Destination, Host},
-        http_request::MAX_PATH_BYTES,
+        http_request::{MAX_PATH_BYTES, Scheme},
     },
-    proto::net::{Attempt, Protocol},
+    proto::net::{Attempt, Protocol, ServerCertificate},
 };
 
-const HTTP_PORT: u16 = 80;
 /// Has the rule that refused a request.
 const RULE_HEADER: HeaderName = HeaderName::from_static("provost-rule");
-
-/// Headers between a program and its proxy, or about one connection (RFC 9110, 7.6.1).
-const HOP_HEADERS: [&str; 9] = [
-    "connection",
-    "proxy-connection",
-    "keep-alive",
-    "proxy-authorization",
-    "proxy-authenticate",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
 
 pub(super) type Body = Either<Incoming, Full<Bytes>>;
 
@@ -62,12 +56,16 @@ pub(super) struct Tunnel {
 }
 
 /// Where a request comes from.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Origin {
     pub(super) protocol: Protocol,
     pub(super) terminal_id: String,
     /// Of its tunnel, where it has one.
     pub(super) approval: String,
+    /// Whether it is in TLS that was opened.
+    pub(super) scheme: Scheme,
+    /// Takes a connection that becomes a websocket.
+    pub(super) upgrades: mpsc::Sender<Upgrade>,
 }
 
 /// Serves the requests of a program in a tunnel, until it ends. None is asked for without being judged.
@@ -75,112 +73,93 @@ pub(super) async fn serve_tunnel<S>(connector: &Arc<Connector>, stream: S, tunne
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    serve_requests(connector, stream, tunnel, (Scheme::Http, HttpVersion::One)).await;
+}
+
+/// Ends the TLS of a program, and serves the requests in it likewise.
+pub(super) async fn serve_opened<S>(
+    connector: &Arc<Connector>,
+    stream: S,
+    tunnel: Tunnel,
+    certificate: ServerCertificate,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Host::Name(name) = &tunnel.destination.host else { return };
+    // A program that does not trust the certificate ends its own connection.
+    if let Ok((stream, version)) = tls::accept(stream, name, certificate).await {
+        serve_requests(connector, stream, tunnel, (Scheme::Https, version)).await;
+    }
+}
+
+async fn serve_requests<S>(
+    connector: &Arc<Connector>,
+    stream: S,
+    tunnel: Tunnel,
+    (scheme, version): (Scheme, HttpVersion),
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Tunnel { destination, protocol, terminal_id, approval } = tunnel;
+    let (upgrades, mut upgraded) = mpsc::channel(1);
+    let origin = Origin { protocol, terminal_id, approval, scheme, upgrades };
     let service = hyper::service::service_fn(|request: Request<Incoming>| {
-        let (connector, tunnel) = (connector.clone(), tunnel.clone());
-        async move {
-            let target = target_in_tunnel(&request, &tunnel.destination);
-            let Tunnel { protocol, terminal_id, approval, .. } = tunnel;
-            let origin = Origin { protocol, terminal_id, approval };
-            Ok::<_, Infallible>(forward(&connector, request, target, origin).await)
-        }
+        let (connector, origin) = (connector.clone(), origin.clone());
+        let target = target::in_tunnel(&request, &destination, scheme);
+        async move { Ok::<_, Infallible>(forward(&connector, request, target, origin).await) }
     });
     // A program that breaks the protocol ends its own connection.
-    let _ = server().serve_connection(TokioIo::new(stream), service).await;
+    match version {
+        HttpVersion::One => {
+            let _ = server().serve_connection(TokioIo::new(stream), &service).with_upgrades().await;
+        }
+        HttpVersion::Two => {
+            let stream = Idle::new(stream);
+            let last_bytes = stream.last_bytes.clone();
+            let served = server_2().serve_connection(TokioIo::new(stream), &service);
+            tokio::select! {
+                _ = served => {}
+                () = last_bytes.wait_idle(IDLE_TIMEOUT) => {}
+            }
+        }
+    }
+    drop(origin);
+    // A websocket is part of the connection that has become one.
+    if let Ok(upgrade) = upgraded.try_recv() {
+        websocket::carry(upgrade).await;
+    }
 }
 
 /// A server of HTTP/1 with the bounds of a proxy.
-pub(super) fn server() -> hyper::server::conn::http1::Builder {
-    let mut server = hyper::server::conn::http1::Builder::new();
+pub(super) fn server() -> conn::http1::Builder {
+    let mut server = conn::http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(FIRST_BYTES_TIMEOUT).max_buf_size(MAX_HEAD_BYTES);
     server
 }
 
-/// Why a request has no target. For the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum TargetError {
-    #[error("a request to a proxy names http://HOST in its target")]
-    NotAbsolute,
-    #[error("the target has a user, a password or no readable host")]
-    Authority,
-    #[error("a request has one Host line, which names the host of its target")]
-    Host,
-    #[error("a request has either Transfer-Encoding or Content-Length")]
-    Framing,
-}
-
-/// The host of a request to the proxy itself: its target and its Host line agree.
-pub(super) fn target_of_proxied(request: &Request<Incoming>) -> Result<Destination, TargetError> {
-    if request.uri().scheme_str() != Some("http") {
-        return Err(TargetError::NotAbsolute);
-    }
-    let target = authority(request.uri())?;
-    check_headers(request, &target)?;
-    Ok(target)
-}
-
-/// The host of a request in a tunnel: the tunnel's.
-fn target_in_tunnel(request: &Request<Incoming>, fixed: &Destination) -> Result<Destination, TargetError> {
-    if request.uri().authority().is_some() && authority(request.uri())? != *fixed {
-        return Err(TargetError::Host);
-    }
-    if request.headers().get(HOST).is_none() && request.uri().authority().is_none() {
-        return Err(TargetError::Host);
-    }
-    check_headers(request, fixed)?;
-    Ok(fixed.clone())
-}
-
-fn authority(uri: &Uri) -> Result<Destination, TargetError> {
-    let authority = uri.authority().ok_or(TargetError::NotAbsolute)?;
-    parse_authority(authority.as_str()).ok_or(TargetError::Authority)
-}
-
-/// `HOST` or `HOST:PORT`, without a user.
-fn parse_authority(text: &str) -> Option<Destination> {
-    let has_port = text.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
-    match has_port {
-        true => Destination::parse(text).ok(),
-        false => Some(Destination { host: Host::parse(text).ok()?, port: HTTP_PORT }),
-    }
-}
-
-/// The host that a request names, in its target or else in its first Host line, as far as it can be read. For the record.
-fn named_host(request: &Request<Incoming>) -> (Vec<u8>, u16) {
-    let in_target = request.uri().authority().map(|authority| authority.as_str().as_bytes());
-    let text = in_target.or_else(|| request.headers().get(HOST).map(HeaderValue::as_bytes));
-    let text = text.unwrap_or_default();
-    let read = std::str::from_utf8(text).ok().and_then(parse_authority);
-    read.map_or_else(|| (text.to_vec(), 0), |read| (read.host.to_string().into_bytes(), read.port))
-}
-
-fn check_headers(request: &Request<Incoming>, target: &Destination) -> Result<(), TargetError> {
-    let headers = request.headers();
-    if headers.contains_key("transfer-encoding") && headers.contains_key("content-length") {
-        return Err(TargetError::Framing);
-    }
-    let mut hosts = headers.get_all(HOST).iter();
-    match (hosts.next(), hosts.next()) {
-        (None, _) if request.version() == Version::HTTP_10 => Ok(()),
-        (Some(host), None) => {
-            let named = host.to_str().ok().and_then(parse_authority);
-            if named.as_ref() == Some(target) { Ok(()) } else { Err(TargetError::Host) }
-        }
-        (None, _) | (Some(_), Some(_)) => Err(TargetError::Host),
-    }
+/// A server of HTTP/2 with the same bounds.
+fn server_2() -> conn::http2::Builder<TokioExecutor> {
+    let mut server = conn::http2::Builder::new(TokioExecutor::new());
+    server
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_CONNECTION_STREAMS)
+        .max_header_list_size(u32::try_from(MAX_HEAD_BYTES).unwrap_or(u32::MAX));
+    server
 }
 
 /// Judges a request, passes it on by a connection of its own, and answers with what comes back.
 pub(super) async fn forward(
     connector: &Arc<Connector>,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
     target: Result<Destination, TargetError>,
-    Origin { protocol, terminal_id, approval }: Origin,
+    Origin { protocol, terminal_id, approval, scheme, upgrades }: Origin,
 ) -> Response<Body> {
+    let in_opened_tls = scheme == Scheme::Https;
     let destination = match target {
         Ok(destination) => destination,
         Err(error) => {
-            let (host, port) = named_host(&request);
-            let asked = attempt(&host, port, protocol, &terminal_id);
+            let (host, port) = target::named(&request, scheme);
+            let asked = Attempt { in_opened_tls, ..attempt(&host, port, protocol, &terminal_id) };
             connector.refuse_request(&asked, error.to_string()).await;
             return told(StatusCode::BAD_REQUEST, "network.request", &error.to_string());
         }
@@ -190,55 +169,26 @@ pub(super) async fn forward(
     let (method, path) = (request.method().to_string(), request.uri().path());
     // One that is longer is not judged, and refused where it would be.
     let path = path.get(..path.len().min(MAX_PATH_BYTES + 1)).unwrap_or_default().to_owned();
-    let wanted = Attempt { approval, method, path, ..wanted };
+    let wanted = Attempt { approval, method, path, in_opened_tls, ..wanted };
+    let place = match request.version() {
+        Version::HTTP_2 => connector.stream_place().await,
+        _ => None,
+    };
     // A program that goes away ends this.
     let upstream = match connector.connect(wanted, None).await {
         Ok(upstream) => upstream,
         Err(refusal) => return refused(&destination, &refusal),
     };
-    match pass_on(request, &destination, upstream).await {
-        Ok(response) => response.map(Either::Left),
+    let websocket = websocket::requested(&mut request);
+    let sending = Sending { request, destination: &destination, scheme, websocket, place };
+    match Box::pin(send::send(connector.tls(), upstream, sending)).await {
+        Ok((response, None)) => response.map(Either::Left),
+        // There is one place: a connection becomes a websocket once.
+        Ok((response, Some(upgrade))) => match upgrades.try_send(upgrade) {
+            Ok(()) => response.map(Either::Left),
+            Err(_) => told(StatusCode::BAD_GATEWAY, "", "the connection has become a websocket"),
+        },
         Err(error) => told(StatusCode::BAD_GATEWAY, "", &format!("{destination}: {error}")),
-    }
-}
-
-async fn pass_on(
-    request: Request<Incoming>,
-    destination: &Destination,
-    upstream: super::outcome::Upstream,
-) -> Result<Response<Incoming>, hyper::Error> {
-    let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-        .max_buf_size(MAX_HEAD_BYTES)
-        .handshake(TokioIo::new(upstream))
-        .await?;
-    // Ends with the answer's body, or when the program goes away.
-    tokio::spawn(connection);
-    let (mut head, body) = request.into_parts();
-    let path = head.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-    head.uri = Uri::from(path);
-    head.version = Version::HTTP_11;
-    remove_hop_headers(&mut head.headers);
-    let name = match (&destination.host, destination.port) {
-        (Host::Name(name), HTTP_PORT) => name.to_string(),
-        _ => destination.to_string(),
-    };
-    if let Ok(name) = HeaderValue::from_str(&name) {
-        head.headers.insert(HOST, name);
-    }
-    let mut response = sender.send_request(Request::from_parts(head, body)).await?;
-    remove_hop_headers(response.headers_mut());
-    Ok(response)
-}
-
-fn remove_hop_headers(headers: &mut HeaderMap) {
-    let named: Vec<String> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(',').map(|name| name.trim().to_ascii_lowercase()))
-        .collect();
-    for name in named.iter().map(String::as_str).chain(HOP_HEADERS) {
-        headers.remove(name);
     }
 }
 
@@ -272,37 +222,4 @@ pub(super) fn told(status: StatusCode, rule: &str, text: &str) -> Response<Body>
 /// Nothing, as the body of an answer.
 pub(super) fn empty() -> Body {
     Either::Right(Full::default())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_authority_is_a_host_with_one_port() {
-        for (text, read) in [
-            ("A.example", Some("a.example:80")),
-            ("a.example.:8080", Some("a.example:8080")),
-            ("[::1]", Some("[::1]:80")),
-            ("[::1]:81", Some("[::1]:81")),
-            ("user@a.example", None),
-            ("a.example:", None),
-            ("::1", None),
-            ("", None),
-        ] {
-            assert_eq!(parse_authority(text).map(|read| read.to_string()).as_deref(), read, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn headers_of_the_hop_are_not_passed_on() {
-        let mut headers = HeaderMap::new();
-        for (name, value) in
-            [("connection", "close, X-Own"), ("x-own", "1"), ("proxy-authorization", "x"), ("accept", "*/*")]
-        {
-            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
-        }
-        remove_hop_headers(&mut headers);
-        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["accept"]);
-    }
 }

@@ -1,4 +1,4 @@
-//! Knows when bytes last went through a stream.
+//! Carries bytes both ways, and knows when any last went through.
 
 use std::{
     io,
@@ -15,6 +15,29 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, sleep_until},
 };
+
+use super::limits::{COPY_BUFFER_BYTES, IDLE_TIMEOUT};
+
+/// Carries bytes between two streams until one of them ends, or nothing is said for too long.
+pub(super) async fn copy<A, B>(program: A, mut server: B)
+where
+    A: AsyncRead + AsyncWrite + Unpin,
+    B: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut program = Idle::new(program);
+    let last_bytes = program.last_bytes.clone();
+    let carried = tokio::io::copy_bidirectional_with_sizes(
+        &mut program,
+        &mut server,
+        COPY_BUFFER_BYTES,
+        COPY_BUFFER_BYTES,
+    );
+    tokio::select! {
+        // Both sides see the end, of whichever side it is.
+        _ = carried => {}
+        () = last_bytes.wait_idle(IDLE_TIMEOUT) => {}
+    }
+}
 
 /// A stream that is watched in both directions.
 pub(in crate::net) struct Idle<S> {

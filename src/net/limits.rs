@@ -44,5 +44,9 @@ pub(super) const COPY_BUFFER_BYTES: usize = 16 << 10;
 /// The head of a request or of an answer.
 pub(super) const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// Open descriptors: two for each connection, one for each listener of a name, and those of asking for names.
+/// Requests of one HTTP/2 connection at once, and of all together. Each makes a connection of its own; more wait.
+pub(super) const MAX_CONNECTION_STREAMS: u32 = 64;
+pub(super) const MAX_STREAMS: usize = 512;
+
+/// Open descriptors: two for each connection, one for each request of HTTP/2 and each listener of a name, and those of asking for names.
 pub(super) const MAX_DESCRIPTORS: u64 = 4_096;

@@ -17,7 +17,10 @@ use tokio::{
     time::sleep,
 };
 
-use super::{limits::VERDICT_TIMEOUT, program};
+use super::{
+    limits::{MAX_STREAMS, VERDICT_TIMEOUT},
+    program,
+};
 use crate::{
     proto::net::{
         Attempt, Ended, FromNet, Question, Ready, Reevaluate, ToNet, Verdict, Withdrawn, from_net::Message,
@@ -27,8 +30,9 @@ use crate::{
     wire::{self, net::MAX_CONNECTIONS},
 };
 
-/// Messages that wait to be written: each connection has one question, one that was taken back and one end at most.
-const MAX_QUEUED_MESSAGES: usize = 3 * MAX_CONNECTIONS;
+/// Messages that wait to be written: each connection and each request of HTTP/2 has one question, one that was taken back and one end
+/// at most.
+const MAX_QUEUED_MESSAGES: usize = 3 * (MAX_CONNECTIONS + MAX_STREAMS);
 
 /// A verdict, and the sockets that came with it.
 #[derive(Debug)]

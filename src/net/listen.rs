@@ -19,10 +19,12 @@ use super::{
     link::GatewayLink,
     names::Names,
     resolver::Resolver,
-    socks, tunnel,
+    socks, target,
+    tls::ServerTls,
+    tunnel, websocket,
 };
 use crate::{
-    network::destination::Destination,
+    network::{destination::Destination, http_request::Scheme},
     proto::net::{Protocol, Ready},
     wire::net::MAX_CONNECTIONS,
 };
@@ -37,7 +39,8 @@ const MAX_TERMINAL_BYTES: usize = 64;
 pub(super) async fn serve(confined: Confined) -> io::Result<()> {
     let Confined { socket, http, socks, resolver, setup, landlock_abi } = confined;
     let (link, verdicts) = GatewayLink::start(socket, Ready { landlock_abi })?;
-    let connector = Arc::new(Connector::new(link, Resolver::new(&setup)));
+    let connector =
+        Arc::new(Connector::new(link, Resolver::new(&setup), ServerTls::new(&setup.trusted_roots)?));
     let shared = connector.clone();
     tokio::spawn(async move { tokio::join!(shared.keep_budget(), shared.reevaluate()) });
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -65,16 +68,20 @@ pub(super) async fn serve(confined: Confined) -> io::Result<()> {
 /// Serves a program that speaks to the HTTP proxy. A tunnel is part of its connection.
 async fn serve_http(connector: Arc<Connector>, program: TcpStream) {
     let (handover, mut tunnels) = tokio::sync::mpsc::channel(1);
+    let (upgrades, mut upgraded) = tokio::sync::mpsc::channel(1);
     let service = hyper::service::service_fn(|request: Request<Incoming>| {
-        let (connector, handover) = (connector.clone(), handover.clone());
-        async move { Ok::<_, Infallible>(respond(&connector, request, handover).await) }
+        let (connector, handover, upgrades) = (connector.clone(), handover.clone(), upgrades.clone());
+        async move { Ok::<_, Infallible>(respond(&connector, request, handover, upgrades).await) }
     });
     let served = http::server().serve_connection(TokioIo::new(program), service).with_upgrades().await;
-    drop(handover);
+    drop((handover, upgrades));
+    if let Some(upgrade) = upgraded.recv().await {
+        return websocket::carry(upgrade).await;
+    }
     if served.is_ok()
         && let Some(tunnel) = tunnels.recv().await
     {
-        let OpenTunnel { upgrade, upstream, tunnel } = tunnel;
+        let OpenTunnel { upgrade, upstream, tunnel } = *tunnel;
         if let Ok(stream) = upgrade.await {
             tunnel::carry(&connector, TokioIo::new(stream), upstream, tunnel).await;
         }
@@ -91,12 +98,19 @@ struct OpenTunnel {
 async fn respond(
     connector: &Arc<Connector>,
     mut request: Request<Incoming>,
-    handover: tokio::sync::mpsc::Sender<OpenTunnel>,
+    handover: tokio::sync::mpsc::Sender<Box<OpenTunnel>>,
+    upgrades: tokio::sync::mpsc::Sender<websocket::Upgrade>,
 ) -> Response<Body> {
     let terminal_id = claimed_terminal(&request);
     if request.method() != Method::CONNECT {
-        let target = http::target_of_proxied(&request);
-        let origin = Origin { protocol: Protocol::Http, terminal_id, approval: String::new() };
+        let target = target::of_proxied(&request);
+        let origin = Origin {
+            protocol: Protocol::Http,
+            terminal_id,
+            approval: String::new(),
+            scheme: Scheme::Http,
+            upgrades,
+        };
         return http::forward(connector, request, target, origin).await;
     }
     let text = request.uri().authority().map(ToString::to_string).unwrap_or_default();
@@ -120,7 +134,8 @@ async fn respond(
                 Tunnel { destination, protocol: Protocol::Connect, terminal_id, approval: String::new() };
             let open = OpenTunnel { upgrade: hyper::upgrade::on(&mut request), upstream, tunnel };
             // There is one place, and one CONNECT ends the requests of a connection.
-            match handover.try_send(open) {
+            // A channel has room for many, and all but one are never used.
+            match handover.try_send(Box::new(open)) {
                 Ok(()) => Response::new(http::empty()),
                 Err(_) => http::told(StatusCode::BAD_REQUEST, "network.request", "one CONNECT at a time"),
             }

@@ -5,7 +5,8 @@
 //! and dials the very address that was allowed. It has an id of its own where there is one, no file, no capability, and ends with
 //! the gateway's socket.
 //!
-//! Files in order of import: `limits`, `program`, `link`, `resolver`, `budget`, `open`, `outcome`, `connector`, `prefixed`, `idle`, `http`, `tunnel`, `socks`, `accept`,
+//! Files in order of import: `limits`, `program`, `link`, `resolver`, `budget`, `open`, `outcome`, `tls`, `connector`, `prefixed`,
+//! `idle`, `websocket`, `target`, `send`, `http`, `tunnel`, `socks`, `accept`,
 //! `transparent`, `names`, `confine`, `listen`.
 
 mod accept;
@@ -23,9 +24,13 @@ mod outcome;
 mod prefixed;
 mod program;
 mod resolver;
+mod send;
 mod socks;
+mod target;
+mod tls;
 mod transparent;
 mod tunnel;
+mod websocket;
 
 use std::process::exit;
 

@@ -14,7 +14,7 @@ use tokio::{
 };
 
 use super::{budget::Budget, link::GatewayLink, open::OpenPlace};
-use crate::proto::net::{Attempt, Ended};
+use crate::proto::net::{Attempt, Ended, Header, ServerCertificate};
 
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +50,24 @@ pub(super) struct Upstream {
     open: OpenPlace,
     /// Where its bytes are counted.
     budget: Option<Arc<Budget>>,
+    /// What opened TLS in it needs, until it is taken.
+    pub(super) tls: TlsParts,
+}
+
+/// What opened TLS needs.
+#[derive(Default)]
+pub(super) struct TlsParts {
+    /// By which the TLS of the program is ended; `None`: it is not opened.
+    pub(super) certificate: Option<ServerCertificate>,
+    /// That take the place of those of the program's request.
+    pub(super) headers: Vec<Header>,
+}
+
+impl std::fmt::Debug for TlsParts {
+    /// No key and no secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TlsParts")
+    }
 }
 
 /// Reports the end of what was allowed, once.
@@ -89,9 +107,15 @@ impl Upstream {
         mut report: EndReport,
         open: OpenPlace,
         budget: Option<Arc<Budget>>,
+        tls: TlsParts,
     ) -> Self {
         report.ended.address = open.connection.address.to_string();
-        Self { stream, allowed, report, open, budget }
+        Self { stream, allowed, report, open, budget, tls }
+    }
+
+    /// It is of no use: its end says why.
+    pub(super) fn fail(&mut self, failure: &str) {
+        self.report.failed(failure);
     }
 
     /// How many of these bytes may be carried now.

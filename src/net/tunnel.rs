@@ -1,7 +1,7 @@
 //! Tunnels: bytes both ways, after the first ones have shown that they are for the host that was allowed.
 //!
 //! Unless the rule lets anything be spoken, a tunnel to a name holds TLS whose first message asks for the same name, or HTTP requests,
-//! which are judged one by one. The server hears nothing before that.
+//! which are judged one by one, also in TLS where the gateway has given a certificate for it. The server hears nothing before that.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use tokio::{
 use super::{
     connector::Connector,
     http::{self, Tunnel},
-    idle::Idle,
-    limits::{COPY_BUFFER_BYTES, FIRST_BYTES_TIMEOUT, IDLE_TIMEOUT},
+    idle,
+    limits::FIRST_BYTES_TIMEOUT,
     outcome::Upstream,
     prefixed::Prefixed,
 };
@@ -41,26 +41,37 @@ enum FirstBytes {
 pub(super) async fn carry<S>(
     connector: &Arc<Connector>,
     mut program: S,
-    upstream: Upstream,
+    mut upstream: Upstream,
     mut tunnel: Tunnel,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     if upstream.allowed.any_protocol {
-        return copy(program, upstream).await;
+        return idle::copy(program, upstream).await;
     }
     let first = timeout(FIRST_BYTES_TIMEOUT, first_bytes(&mut program, &tunnel.destination.host)).await;
     match first.unwrap_or(FirstBytes::Nothing) {
+        FirstBytes::Agreeing(bytes) if upstream.tls.certificate.is_some() => {
+            let certificate = upstream.tls.certificate.take();
+            // Each request makes a connection of its own.
+            tunnel.approval.clone_from(&upstream.allowed.attempt.approval);
+            drop(upstream);
+            if let Some(certificate) = certificate {
+                // Most tunnels are only carried, and need no room for this.
+                let program = Prefixed::new(bytes, program);
+                Box::pin(http::serve_opened(connector, program, tunnel, certificate)).await;
+            }
+        }
         FirstBytes::Agreeing(_) if upstream.allowed.requests_only => {
             let found = "rules are about requests to this host, and TLS hides them".to_owned();
             refuse(connector, program, &upstream, found).await;
         }
-        FirstBytes::Agreeing(bytes) => copy(Prefixed::new(bytes, program), upstream).await,
+        FirstBytes::Agreeing(bytes) => idle::copy(Prefixed::new(bytes, program), upstream).await,
         FirstBytes::Other(bytes) => {
             // Each request makes a connection of its own.
             tunnel.approval.clone_from(&upstream.allowed.attempt.approval);
             drop(upstream);
-            http::serve_tunnel(connector, Prefixed::new(bytes, program), tunnel).await;
+            Box::pin(http::serve_tunnel(connector, Prefixed::new(bytes, program), tunnel)).await;
         }
         FirstBytes::Disagreeing(found) => refuse(connector, program, &upstream, found).await,
         FirstBytes::Nothing => {}
@@ -116,21 +127,5 @@ fn disagreement(hello: &ClientHello, host: &Host) -> Option<String> {
         (Some(named), Host::Name(name)) if named == name => None,
         (Some(named), _) => Some(format!("TLS asks for {named}")),
         (None, _) => Some("the first message of TLS names no host (SNI)".to_owned()),
-    }
-}
-
-async fn copy<S: AsyncRead + AsyncWrite + Unpin>(program: S, upstream: Upstream) {
-    let (mut program, mut upstream) = (Idle::new(program), upstream);
-    let last_bytes = program.last_bytes.clone();
-    let carried = tokio::io::copy_bidirectional_with_sizes(
-        &mut program,
-        &mut upstream,
-        COPY_BUFFER_BYTES,
-        COPY_BUFFER_BYTES,
-    );
-    tokio::select! {
-        // Both sides see the end, of whichever side it is.
-        _ = carried => {}
-        () = last_bytes.wait_idle(IDLE_TIMEOUT) => {}
     }
 }

@@ -10,8 +10,6 @@ use super::destination::{Destination, DestinationError};
 /// The longest path that is judged, in bytes.
 pub const MAX_PATH_BYTES: usize = 2_048;
 
-const HTTP_PORT: &str = "80";
-
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpRequest {
@@ -160,13 +158,42 @@ impl PathPattern {
     }
 }
 
-/// What an example, or a person, asks about: `example.org:443`, or `GET http://example.org/path`.
+/// What an example, or a person, asks about: `example.org:443`, or `GET https://example.org/path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedConnection {
     /// Where to.
     pub destination: Destination,
     /// The request in it.
     pub request: Option<HttpRequest>,
+    /// Of the request.
+    pub scheme: Option<Scheme>,
+}
+
+/// How a request is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// As it is.
+    Http,
+    /// In TLS.
+    Https,
+}
+
+impl Scheme {
+    /// The port that an address without one means.
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+
+    /// As an address writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
 }
 
 /// Why a text is neither.
@@ -186,18 +213,21 @@ impl WantedConnection {
     /// # Errors
     /// [`WantedConnectionError`].
     pub fn parse(text: &str) -> Result<Self, WantedConnectionError> {
-        let Some((method, url)) = text.split_once(" http://") else {
-            return Ok(Self { destination: Destination::parse(text)?, request: None });
+        let by = |scheme, prefix| text.split_once(prefix).map(|(method, url)| (scheme, method, url));
+        let found = by(Scheme::Http, " http://").or_else(|| by(Scheme::Https, " https://"));
+        let Some((scheme, method, url)) = found else {
+            return Ok(Self { destination: Destination::parse(text)?, request: None, scheme: None });
         };
         let (authority, path) = url.split_at(url.find('/').unwrap_or(url.len()));
         let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
         let destination = if has_port {
             Destination::parse(authority)?
         } else {
-            Destination::parse(&format!("{authority}:{HTTP_PORT}"))?
+            Destination::parse(&format!("{authority}:{}", scheme.port()))?
         };
         let path = RequestPath::parse(if path.is_empty() { "/" } else { path })?;
-        Ok(Self { destination, request: Some(HttpRequest { method: method.to_owned(), path }) })
+        let request = Some(HttpRequest { method: method.to_owned(), path });
+        Ok(Self { destination, request, scheme: Some(scheme) })
     }
 }
 
@@ -279,7 +309,8 @@ mod tests {
         assert_eq!(read("a.test:443").as_deref(), Ok("a.test:443"));
         assert_eq!(read("GET http://a.test/x").as_deref(), Ok("a.test:80"));
         assert_eq!(read("GET http://a.test:81").as_deref(), Ok("a.test:81"));
-        assert!(read("GET http://a.test/../x").is_err() && read("GET https://a.test/x").is_err());
+        assert_eq!(read("GET https://a.test/x").as_deref(), Ok("a.test:443"));
+        assert!(read("GET http://a.test/../x").is_err() && read("GET ftp://a.test/x").is_err());
         let wanted = WantedConnection::parse("PUT http://a.test/x/y").unwrap();
         assert_eq!(wanted.request.unwrap().to_string(), "PUT /x/y");
     }

@@ -16,6 +16,7 @@ use super::{
     denial::Denial,
     environment::{self, EnvEntry},
     exec_spec::ExecSpec,
+    implied_variables::{self, OpenedTls},
     profile::{CgroupLimits, Network, Profile, ProfileName},
     request::{CommandSpec, Request},
     secret::SecretGrant,
@@ -34,6 +35,8 @@ pub(super) fn build_spec(
     let network = choose_network(name, profile, request)?;
     let (program, argv) = command_line(profile, &request.command);
     let resolved = resolve(programs, &program, request);
+    let secrets = grants(policy, profile, effects);
+    let opened_tls = opened_tls(policy, request, name, network, &secrets);
     Ok(ExecSpec {
         profile_name: name.clone(),
         profile: with_limits(profile, effects),
@@ -46,8 +49,9 @@ pub(super) fn build_spec(
         resolved,
         program,
         argv,
-        env: env_list(profile, network, request, effects),
-        secrets: grants(policy, profile, effects),
+        env: env_list(profile, implied_variables::implied_by_network(network, &opened_tls), request, effects),
+        opened_tls,
+        secrets,
         effects: effects.clone(),
         cwd: request.cwd.clone(),
         output_limit_bytes: request
@@ -100,24 +104,46 @@ fn resolve(programs: &dyn ProgramResolver, program: &str, request: &Request) -> 
     }
 }
 
-/// The environment without secrets: the profile's, the session's, the caller's, then what the rules set.
-fn env_list(profile: &Profile, network: Network, request: &Request, effects: &Effects) -> Vec<Bytes> {
+/// What rules about connections do to TLS of the command. A secret that the command itself is given needs no placeholder.
+fn opened_tls(
+    policy: &PolicySet,
+    request: &Request,
+    profile: &ProfileName,
+    network: Network,
+    given: &[SecretGrant],
+) -> OpenedTls {
+    if network != Network::Proxy {
+        return OpenedTls::default();
+    }
+    let mut secrets = policy.credential_secrets(&request.principal, profile.as_str());
+    secrets.retain(|secret| !given.contains(secret));
+    let hosts = match policy.opens_tls(&request.principal, profile.as_str()) {
+        true => policy.opened_hosts(&request.principal),
+        false => BTreeSet::new(),
+    };
+    OpenedTls { hosts, secrets }
+}
+
+/// The environment without secrets: what is implied, the profile's, the session's, the caller's, then what the rules set.
+fn env_list(
+    profile: &Profile,
+    implied: Vec<(String, String)>,
+    request: &Request,
+    effects: &Effects,
+) -> Vec<Bytes> {
     let set = effects
         .environment
         .iter()
         .filter_map(|(name, value)| EnvEntry::new(name.clone(), value.clone()).ok());
     let caller: Vec<EnvEntry> = request.env.iter().cloned().chain(set).collect();
-    environment::merge_to_list(profile, network, &request.session_env, &caller)
+    environment::merge_to_list(profile, implied, &request.session_env, &caller)
 }
 
 /// The secrets of the profile and of the rules.
 fn grants(policy: &PolicySet, profile: &Profile, effects: &Effects) -> Vec<SecretGrant> {
     let names: BTreeSet<&String> = profile.secrets.iter().chain(&effects.secrets).collect();
     // Loading has refused names that no secret has.
-    let grant = |name: &String| {
-        Some(SecretGrant { name: name.clone(), file: policy.secrets.get(name)?.file.clone() })
-    };
-    names.into_iter().filter_map(grant).collect()
+    names.into_iter().filter_map(|name| policy.secret_grant(name)).collect()
 }
 
 /// The profile, with the terminal's limits as low as the rules say.

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     command::rule::{Decision, RuleMode},
-    connect::{Approved, ConnectRequest, ConnectRule, DialTarget, Tunnel},
+    connect::{Approved, ConnectRequest, ConnectRule, Credential, DialTarget, TlsHandling, Tunnel},
     set::PolicySet,
 };
 use crate::network::{
@@ -22,6 +22,9 @@ pub const ADDRESS_RULE: &str = "network.address";
 /// The name under which a text is refused that names no host.
 pub const NAME_RULE: &str = "network.name";
 
+/// The name under which TLS is refused that is for another host, or that hides what is judged.
+pub const AGREEMENT_RULE: &str = "network.agreement";
+
 /// A decision, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectDecision {
@@ -33,8 +36,21 @@ pub struct ConnectDecision {
     pub tunnel: Tunnel,
     /// Only HTTP requests may be spoken, each of which is judged: rules are about those to this host.
     pub requests_only: bool,
+    /// What becomes of TLS in it.
+    pub tls: TlsHandling,
+    /// What a request in opened TLS is given, when it is allowed: of a name, by the rules that could allow its address.
+    pub credentials: Vec<AppliedCredential>,
     /// Rules that only watch, and that would have denied or allowed.
     pub observed: Vec<String>,
+}
+
+/// A secret that a request is given, and the rule that says so.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AppliedCredential {
+    /// The secret, and where it is put.
+    pub credential: Credential,
+    /// The rule.
+    pub rule: String,
 }
 
 /// Why a connection is allowed or denied.
@@ -46,6 +62,8 @@ pub enum ConnectReason {
     Default,
     /// Its address is not public, and no rule names it.
     NotPublic(IpAddr, Scope),
+    /// Rules are about its requests, and TLS that is not opened hides them.
+    HiddenRequests,
 }
 
 impl ConnectReason {
@@ -55,6 +73,7 @@ impl ConnectReason {
             Self::Rule(id, _) => id,
             Self::Default => "default",
             Self::NotPublic(..) => ADDRESS_RULE,
+            Self::HiddenRequests => AGREEMENT_RULE,
         }
     }
 
@@ -67,6 +86,7 @@ impl ConnectReason {
             Self::NotPublic(address, scope) => {
                 format!("{address} is a {} address, and no rule names it under `address`", scope.name())
             }
+            Self::HiddenRequests => "rules are about requests to this host, and TLS hides them".to_owned(),
         }
     }
 }
@@ -89,7 +109,13 @@ impl PolicySet {
         let asks = |rule: &&ConnectRule| rules.ask_by_name(rule, host);
         match (rules.enforced(Decision::Ask).find(asks), allowing) {
             (Some(rule), _) if request.approved == Approved::Nothing => rules.decide_by(rule, rule.tunnel),
-            (_, Some(rule)) | (Some(rule), None) => rules.decide_as(Decision::Allow, rule, rule.tunnel),
+            (_, Some(rule)) | (Some(rule), None) => {
+                let granting: Vec<_> = rules.granting().filter(|rule| rule.names_host(host)).collect();
+                ConnectDecision {
+                    credentials: credentials(&granting, request),
+                    ..rules.decide_as(Decision::Allow, rule, rule.tunnel)
+                }
+            }
             (None, None) => rules.decide(Decision::Deny, ConnectReason::Default, Tunnel::Checked),
         }
     }
@@ -170,15 +196,32 @@ impl PolicySet {
         };
         match rules.enforced(Decision::Ask).filter(is_about).find(|rule| !is_answered(rule)) {
             Some(asking) => rules.decide_by(asking, tunnel),
-            None => rules.decide_as(Decision::Allow, rule, tunnel),
+            None => ConnectDecision {
+                credentials: credentials(&allowing, request),
+                ..rules.decide_as(Decision::Allow, rule, tunnel)
+            },
         }
     }
+}
+
+/// What the rules that allow a request give to it. Of a connection as a whole nobody knows what is asked in it.
+fn credentials(allowing: &[&ConnectRule], request: &ConnectRequest<'_>) -> Vec<AppliedCredential> {
+    let is_about = |rule: &&ConnectRule| {
+        !rule.is_about_requests() || request.http.is_some_and(|http| rule.matches_request(http))
+    };
+    let applied = |rule: &ConnectRule| {
+        let credential = rule.credential.clone()?;
+        Some(AppliedCredential { credential, rule: rule.id.clone() })
+    };
+    let all: BTreeSet<_> = allowing.iter().copied().filter(is_about).filter_map(applied).collect();
+    all.into_iter().collect()
 }
 
 /// The rules that count for one request.
 struct Applying<'a> {
     rules: Vec<&'a ConnectRule>,
     requests_only: bool,
+    tls: TlsHandling,
     observed: Vec<String>,
 }
 
@@ -199,6 +242,11 @@ impl<'a> Applying<'a> {
         // What hides its requests cannot be judged by them.
         let requests_only = naming(true).any(|rule| rule.decision == Decision::Deny)
             || (naming(true).next().is_some() && naming(false).all(|rule| rule.decision == Decision::Deny));
+        let opens = |rule: &&ConnectRule| rule.tls == TlsHandling::Terminate && rule.names_host(host);
+        let tls = match rules.iter().any(opens) {
+            true => TlsHandling::Terminate,
+            false => TlsHandling::Carry,
+        };
         let is_about = |rule: &&ConnectRule| match host {
             Host::Name(_) => rule.names_host(host),
             Host::Address(address) => !rule.has_hosts() && rule.covers(*address),
@@ -214,6 +262,7 @@ impl<'a> Applying<'a> {
             observed: observed.collect(),
             rules: rules.into_iter().filter(counts).collect(),
             requests_only,
+            tls,
         }
     }
 
@@ -242,8 +291,17 @@ impl<'a> Applying<'a> {
     }
 
     fn decide(&self, decision: Decision, reason: ConnectReason, tunnel: Tunnel) -> ConnectDecision {
-        let requests_only = self.requests_only;
-        ConnectDecision { decision, reason, tunnel, requests_only, observed: self.observed.clone() }
+        // What is spoken in opened TLS is looked at.
+        let tunnel = if self.tls == TlsHandling::Terminate { Tunnel::Checked } else { tunnel };
+        ConnectDecision {
+            decision,
+            reason,
+            tunnel,
+            requests_only: self.requests_only,
+            tls: self.tls,
+            credentials: Vec::new(),
+            observed: self.observed.clone(),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     command::{changes_lookup, verdict::AssignmentVerdict},
-    profile::{EnvironmentRule, Network, Profile},
+    profile::{EnvironmentRule, Profile},
     variables::{self, OnAssignment, matches},
 };
 
@@ -180,48 +180,21 @@ pub fn merge_variables(
     merged
 }
 
-/// Variables of commands without a network, unless they are set: these tools try a refused name again for up to a minute, in
-/// silence (npm: twice, after 10 and 60 s).
-const WITHOUT_NETWORK: [(&str, &str); 3] =
-    [("npm_config_fetch_retries", "0"), ("PIP_RETRIES", "0"), ("CARGO_NET_RETRY", "0")];
-
 /// Where commands find the socket of the caller's SSH agent, under a profile that gives them something of it.
 pub const SSH_AGENT_SOCKET: &str = "/run/provost/ssh-agent";
 
-/// The address of the HTTP proxy in a sandbox.
-pub const PROXY_ADDRESS: &str = "http://127.0.0.1:3128";
-
-/// Variables of commands with the network `proxy`, unless they are set: how tools learn of the proxy. All are sent to the HTTP proxy,
-/// because several tools fail when a variable names a SOCKS proxy and a part of theirs is not installed.
-const WITH_PROXY: [(&str, &str); 9] = [
-    ("HTTP_PROXY", PROXY_ADDRESS),
-    ("HTTPS_PROXY", PROXY_ADDRESS),
-    ("ALL_PROXY", PROXY_ADDRESS),
-    ("http_proxy", PROXY_ADDRESS),
-    ("https_proxy", PROXY_ADDRESS),
-    ("all_proxy", PROXY_ADDRESS),
-    ("NO_PROXY", "localhost,127.0.0.1,::1"),
-    ("no_proxy", "localhost,127.0.0.1,::1"),
-    // Node's own fetch looks at the others only then.
-    ("NODE_USE_ENV_PROXY", "1"),
-];
-
-/// As [`merge_variables`], each as `NAME=value`.
+/// As [`merge_variables`], each as `NAME=value`, with what is implied unless it is set.
 pub fn merge_to_list(
     profile: &Profile,
-    network: Network,
+    implied: Vec<(String, String)>,
     session: &[EnvEntry],
     caller: &[EnvEntry],
 ) -> Vec<bytes::Bytes> {
     let mut merged = merge_variables(profile, session, caller);
-    let implied: &[(&str, &str)] = match network {
-        Network::None => &WITHOUT_NETWORK,
-        Network::Proxy => &WITH_PROXY,
-        Network::Host => &[],
-    };
-    let agent = (!profile.ssh_agent.is_empty()).then_some(("SSH_AUTH_SOCK", SSH_AGENT_SOCKET));
-    for (name, value) in implied.iter().chain(&agent) {
-        merged.entry((*name).to_owned()).or_insert_with(|| (*value).to_owned());
+    let agent =
+        (!profile.ssh_agent.is_empty()).then(|| ("SSH_AUTH_SOCK".to_owned(), SSH_AGENT_SOCKET.to_owned()));
+    for (name, value) in implied.into_iter().chain(agent) {
+        merged.entry(name).or_insert(value);
     }
     merged.into_iter().map(|(name, value)| format!("{name}={value}").into()).collect()
 }
@@ -293,12 +266,8 @@ mod tests {
         let mut profile = Profile::default();
         profile.environment.set.insert("LANG".into(), "C".into());
         profile.environment.set.insert("PAGER".into(), "cat".into());
-        let merged = merge_to_list(
-            &profile,
-            Network::Host,
-            &[entry("LANG", "de"), entry("A", "s")],
-            &[entry("A", "c")],
-        );
+        let merged =
+            merge_to_list(&profile, Vec::new(), &[entry("LANG", "de"), entry("A", "s")], &[entry("A", "c")]);
         let text: Vec<_> = merged.iter().map(|e| std::str::from_utf8(e).unwrap()).collect();
         assert!(text.contains(&"LANG=de") && text.contains(&"A=c") && text.contains(&"PAGER=cat"));
         assert!(text.contains(&"HOME=/home/agent"));

@@ -12,6 +12,7 @@ use super::{
         program::{FileId, Interpreter, Resolved},
         rule::Effects,
     },
+    implied_variables::OpenedTls,
     path::AbsPath,
     profile::{Network, Profile, ProfileName},
     request::{OverflowMode, StdinSource, StreamMode},
@@ -32,6 +33,7 @@ pub struct ExecSpec {
     pub(super) env: Vec<Bytes>,
     pub(super) effects: Effects,
     pub(super) secrets: Vec<SecretGrant>,
+    pub(super) opened_tls: OpenedTls,
     pub(super) cwd: AbsPath,
     pub(super) output_limit_bytes: u64,
     pub(super) streams: StreamMode,
@@ -106,6 +108,11 @@ impl ExecSpec {
     /// The secrets that are added to the environment, sorted by name, no name twice.
     pub fn secrets(&self) -> &[SecretGrant] {
         &self.secrets
+    }
+
+    /// What rules about connections do to its TLS.
+    pub fn opened_tls(&self) -> &OpenedTls {
+        &self.opened_tls
     }
 
     /// The working directory.

@@ -110,7 +110,7 @@ fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
     let profiles = load_profiles(&with_profiles, &secrets)?;
     let default = choose_default(&files, built_in.as_ref(), &profiles)?;
     let (rules, mut origins) = load_rules(&files, &profiles, &secrets)?;
-    let connect_rules = connect_rules::load(&files, &profiles, &mut origins)?;
+    let connect_rules = connect_rules::load(&files, &profiles, &secrets, &mut origins)?;
     Ok(PolicySet {
         generation: 1,
         default,

@@ -9,7 +9,7 @@ use super::{
     connect::ConnectRule,
     digest::Digest,
     profile::{Profile, ProfileName, Requirement},
-    secret::SecretSource,
+    secret::{SecretGrant, SecretSource},
     warning::{PolicyWarning, RuleLocation},
 };
 
@@ -109,6 +109,11 @@ impl PolicySet {
     /// Whether a variable of this name is a secret. No caller may set it.
     pub fn is_secret(&self, name: &str) -> bool {
         self.secrets.contains_key(name)
+    }
+
+    /// A secret, by its name.
+    pub fn secret_grant(&self, name: &str) -> Option<SecretGrant> {
+        Some(SecretGrant { name: name.to_owned(), file: self.secrets.get(name)?.file.clone() })
     }
 
     /// All rules.

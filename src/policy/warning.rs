@@ -20,10 +20,13 @@ pub enum WarningId {
     Shadowed,
     /// A profile has no exec gate: what commands start is not judged.
     NoGate,
+    /// A rule is about requests of a port where they come in TLS, which it does not open.
+    HiddenRequests,
 }
 
 impl WarningId {
-    const ALL: [Self; 4] = [Self::UnknownOptions, Self::NeverMatches, Self::Shadowed, Self::NoGate];
+    const ALL: [Self; 5] =
+        [Self::UnknownOptions, Self::NeverMatches, Self::Shadowed, Self::NoGate, Self::HiddenRequests];
 
     /// As files and people write it.
     pub fn name(self) -> &'static str {
@@ -32,6 +35,7 @@ impl WarningId {
             Self::NeverMatches => "never-matches",
             Self::Shadowed => "shadowed",
             Self::NoGate => "no-gate",
+            Self::HiddenRequests => "hidden-requests",
         }
     }
 }

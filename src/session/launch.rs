@@ -1,6 +1,6 @@
 //! Finds or launches the sandbox for a command of a session.
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
 use super::{
     caches,
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     policy::{
         ExecSpec,
-        profile::{Isolation, Profile},
+        profile::{Isolation, Network, Profile},
     },
     pool::PoolError,
     sandbox::{
@@ -20,6 +20,7 @@ use crate::{
         agent_link::{self, CallersAgent},
         handle::Sandbox,
         launch::LaunchError,
+        net_link::AuthorityError,
         spec::{
             AgentUse, CallerHome, GitIdentity, Root, SandboxAssignment, SandboxSpec, SessionFilesUse,
             SharedCache, Sharing,
@@ -44,6 +45,7 @@ impl Session {
         context: &LaunchContext,
         exec_spec: &ExecSpec,
     ) -> Result<(Arc<Sandbox>, Sharing, SandboxOrigin), Arc<StartError>> {
+        self.prepare_certificates(context, exec_spec)?;
         if sharing_for(context, exec_spec) == Sharing::Exclusive {
             let sandbox =
                 self.start_sandbox(context, exec_spec, Sharing::Exclusive).await.map_err(Arc::new)?;
@@ -64,6 +66,25 @@ impl Session {
             && self.sandboxes.launch_cell(sandbox_key(exec_spec)).get().is_some()
     }
 
+    /// Before the command begins: what it reads once must be there.
+    fn prepare_certificates(
+        &self,
+        context: &LaunchContext,
+        exec_spec: &ExecSpec,
+    ) -> Result<(), Arc<StartError>> {
+        let hosts = &exec_spec.opened_tls().hosts;
+        if hosts.is_empty() {
+            return Ok(());
+        }
+        let prepared = context.nets.authorities().prepare(&self.id.to_string(), hosts);
+        prepared.map_err(|error| Arc::new(StartError::Net(error.into())))
+    }
+
+    fn certificates_directory(&self, context: &LaunchContext) -> Result<PathBuf, StartError> {
+        let made = context.nets.authorities().shown_directory(&self.id.to_string());
+        made.map_err(|error| StartError::Net(AuthorityError::Write(error).into()))
+    }
+
     async fn start_sandbox(
         &self,
         context: &LaunchContext,
@@ -75,6 +96,10 @@ impl Session {
         let caches = match shares_files(exec_spec) {
             true => self.with_kept(context, exec_spec, caches).await?,
             false => caches,
+        };
+        let certificates = match exec_spec.network() {
+            Network::Proxy => Some(self.certificates_directory(context)?),
+            Network::None | Network::Host => None,
         };
         let turn = if shares_files(exec_spec) { Some(self.files.turn().await) } else { None };
         let spec = SandboxSpec {
@@ -89,6 +114,7 @@ impl Session {
             caller_home: self.caller_home(exec_spec.profile()),
             caches,
             agent: self.agent_for(context, exec_spec.profile()),
+            certificates,
             governing: context.governing.clone(),
             session_files: turn.as_ref().map_or(SessionFilesUse::Own, FilesTurn::for_launch),
             assignment: SandboxAssignment {

@@ -84,6 +84,7 @@ impl Sandbox {
             caller_home: Default::default(),
             caches: Vec::new(),
             agent: None,
+            certificates: None,
             session_files: Default::default(),
             governing: Arc::default(),
             assignment: Default::default(),

@@ -27,7 +27,7 @@ impl Approver {
     }
 
     /// A question in this state.
-    async fn question(&mut self, state: ApprovalState) -> Approval {
+    pub async fn question(&mut self, state: ApprovalState) -> Approval {
         within("a question", async {
             loop {
                 if let Some(found) = self.list().await.into_iter().find(|approval| approval.state() == state)
@@ -56,7 +56,7 @@ impl Approver {
         self.answer(&question, ApprovalDecision::Approve).await;
     }
 
-    async fn answer(&mut self, approval: &Approval, decision: ApprovalDecision) {
+    pub(crate) async fn answer(&mut self, approval: &Approval, decision: ApprovalDecision) {
         let request = ResolveApprovalRequest {
             approval_id: approval.id.clone(),
             decision: decision.into(),

@@ -120,6 +120,14 @@ impl Fixture {
             "xfiles",
             "careful",
             "reading",
+            "vault",
+            "a.vault",
+            "carried",
+            "expired",
+            "wrong",
+            "own",
+            "later",
+            "asked",
         ];
         let mut hosts: String = names.iter().map(|name| format!("{address} {name}.test\n")).collect();
         hosts += &format!("::ffff:{address} mapped.test\n64:ff9b::{address} nat64.test\n");

@@ -12,6 +12,11 @@ use crate::fixture::RULES;
 const HEAD: &str =
     "default_profile = \"a\"\n[profile.a]\nnetwork = { default = \"proxy\", choices = [\"proxy\"] }\n";
 
+/// A rule by which TLS is opened.
+const OPENED: &str = "[secrets.TOKEN]\nfile = '/etc/token'\n[[connect]]\nid = 'opened'\ndecision = 'allow'\nhost = ['opened.test']\n\
+    port = [443]\npath = ['/v1/**']\ntls = 'terminate'\ncredential = { header = 'x-token', secret = 'TOKEN' }\n\
+    matches = ['GET https://opened.test/v1/x']\nrejects = ['GET https://opened.test/v2', 'GET https://opened.test:444/v1/x']\n";
+
 fn policy(rules: &str) -> TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join("p.toml"), format!("{HEAD}{rules}")).expect("a file");
@@ -29,7 +34,7 @@ fn provost(directory: &TempDir, arguments: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn a_connection_is_explained_with_the_rule_that_decides() {
-    let directory = policy(RULES);
+    let directory = policy(&format!("{RULES}{OPENED}"));
     for (arguments, status, part) in [
         (
             &["registry.test:18080"][..],
@@ -54,6 +59,12 @@ fn a_connection_is_explained_with_the_rule_that_decides() {
             "deny: secret.files.test:18080: it is a secret (no-secret (./p.toml:",
         ),
         (&["other.test:443"], 1, "no rule allows it (default)"),
+        // TLS that is not opened hides the request.
+        (&["GET https://reading.test:18443/v1/x"], 1, "TLS hides them (network.agreement)"),
+        (&["GET https://registry.test:18443/v1/x"], 0, "TLS that names the same host, or HTTP"),
+        (&["opened.test:443"], 0, "HTTP, also in TLS, which is opened: its requests are judged"),
+        (&["GET https://opened.test/v1/x"], 0, "in TLS the secret TOKEN as the header x-token (opened)"),
+        (&["GET https://opened.test/v2"], 1, "no rule allows it (default)"),
         (&["2130706433:80"], 1, "deny: 127.0.0.1:80"),
         (&["registry.test"], 1, "network.name"),
         (&["near.test:18080", "--address", "10.0.0.1"], 1, "10.0.0.1 is a private address"),
@@ -114,6 +125,37 @@ fn a_rule_that_means_nothing_or_not_what_it_says_does_not_load() {
             "id='a'\ndecision='allow'\nhost=['a.test']\nport=[1]\nmethod=['GET']\ntunnel='any'",
             "a rule about requests lets nothing else be spoken",
         ),
+        ("id='a'\ndecision='deny'\nhost=['a.test']\ntls='terminate'", "tls: a rule that denies has none"),
+        (
+            "id='a'\ndecision='allow'\nhost=['*']\nport=[443]\ntls='terminate'",
+            "tls: a rule by which TLS is opened names hosts",
+        ),
+        (
+            "id='a'\ndecision='allow'\naddress=['10.0.0.1']\nport=[443]\ntls='terminate'",
+            "tls: a rule by which TLS is opened names hosts",
+        ),
+        (
+            "id='a'\ndecision='allow'\nhost=['a.test']\nport=[443]\ntls='terminate'\ntunnel='any'",
+            "tunnel: a rule by which TLS is opened lets nothing be spoken but HTTP",
+        ),
+        ("id='a'\ndecision='allow'\nhost=['a.test']\nport=[443]\ntls='open'", "unknown variant"),
+        (
+            "id='a'\ndecision='allow'\nhost=['a.test']\nport=[443]\ncredential={header='x',secret='S'}\n[secrets.S]\nfile='/s'",
+            "credential: a secret is put into opened TLS alone",
+        ),
+        (
+            "id='a'\ndecision='allow'\nhost=['a.test']\nport=[443]\ntls='terminate'\ncredential={header='x',secret='S'}",
+            "credential.secret: there is no [secrets.S]",
+        ),
+        (
+            "id='a'\ndecision='allow'\nhost=['a.test']\nport=[443]\ntls='terminate'\ncredential={header='Host',secret='S'}\n[secrets.S]\nfile='/s'",
+            "credential: header: \"Host\" is no name of a header",
+        ),
+        (
+            "id='a'\ndecision='allow'\nhost=['a.test']\nport=[443]\ntls='terminate'\n\
+             credential={header='x',secret='S',format='Bearer'}\n[secrets.S]\nfile='/s'",
+            "credential: format: \"Bearer\" must be text",
+        ),
         ("id='a'\ndecision='deny'\n[[connect]]\nid='a'\ndecision='deny'", "is taken by"),
         ("id='a'\ndecision='deny'\n[[rule]]\nid='a'\ndecision='deny'\nargv=['x']", "is taken by"),
     ] {
@@ -128,19 +170,33 @@ fn a_rule_that_means_nothing_or_not_what_it_says_does_not_load() {
 
 #[test]
 fn a_test_file_holds_what_connections_come_to() {
-    let directory = policy(RULES);
+    let directory = policy(&format!("{RULES}{OPENED}"));
     let cases = "[[case]]\nconnect = 'registry.test:18080'\nexpect = 'allow'\nrule = 'registry'\n\
         [[case]]\nconnect = 'registry.test:18080'\naddress = '10.0.0.1'\nexpect = 'deny'\nrule = 'default'\n\
         [[case]]\nconnect = 'near.test:18080'\naddress = '169.254.169.254'\nexpect = 'deny'\nrule = 'network.address'\n\
         [[case]]\nconnect = 'careful.test:18080'\naddress = '127.83.0.1'\nexpect = 'ask'\nrule = 'careful'\n\
         [[case]]\nconnect = 'a b:1'\nexpect = 'deny'\nrule = 'network.name'\n\
+        [[case]]\nconnect = 'GET https://opened.test/v1/x'\nexpect = 'allow'\nrule = 'opened'\n\
+        [[case]]\nconnect = 'GET https://opened.test/v2'\nexpect = 'deny'\nrule = 'default'\n\
+        [[case]]\nconnect = 'GET https://reading.test:18443/v1/x'\nexpect = 'deny'\nrule = 'network.agreement'\n\
         [[case]]\nconnect = 'other.test:1'\nexpect = 'allow'\n";
     fs::write(directory.path().join("cases.txt"), cases).expect("a file");
     let (code, text) = provost(&directory, &["policy", "test", "--policies", ".", "cases.txt"]);
     assert_eq!(code, Some(1), "{text}");
     assert!(
-        text.contains("cases.txt:24: \"other.test:1\": expected allow, got deny (rule default)"),
+        text.contains("cases.txt:36: \"other.test:1\": expected allow, got deny (rule default)"),
         "{text}"
     );
-    assert!(text.contains("5 of 6 cases as expected"), "{text}");
+    assert!(text.contains("8 of 9 cases as expected"), "{text}");
+}
+
+#[test]
+fn a_rule_about_requests_that_tls_hides_is_warned_of() {
+    let rule = |tls: &str| {
+        format!("[[connect]]\nid='a'\ndecision='allow'\nhost=['a.test']\nport=[443]\nmethod=['GET']\n{tls}")
+    };
+    for (tls, is_warned) in [("", true), ("tls='terminate'", false)] {
+        let (code, text) = provost(&policy(&rule(tls)), &["policy", "check", "."]);
+        assert_eq!((code, text.contains("[hidden-requests]")), (Some(0), is_warned), "{tls}: {text}");
+    }
 }

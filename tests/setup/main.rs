@@ -88,6 +88,7 @@ impl Place {
             caller_home: Default::default(),
             caches: Vec::new(),
             agent: None,
+            certificates: None,
             session_files: Default::default(),
             governing: Arc::default(),
             assignment: Default::default(),

@@ -6,12 +6,15 @@ use serde::Serialize;
 
 use crate::{
     cli::{console::error::CliError, request::arguments::OutputFormat},
-    network::{destination::Host, http_request::WantedConnection},
+    network::{
+        destination::Host,
+        http_request::{Scheme, WantedConnection},
+    },
     policy::{
         PolicySet,
         command::rule::Decision,
-        connect::{Approved, ConnectRequest, DialTarget, Tunnel},
-        connect_decision::{ConnectDecision, NAME_RULE},
+        connect::{TlsHandling, Tunnel},
+        connect_decision::{AppliedCredential, ConnectDecision, NAME_RULE},
     },
     printable,
 };
@@ -47,8 +50,25 @@ struct ExplainedConnection {
     tunnel: Option<Tunnel>,
     /// Only HTTP requests may be spoken, each of which is judged.
     requests_only: bool,
+    /// What becomes of TLS, unless it is denied: "carry" or "terminate".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<TlsHandling>,
+    /// The headers into which secrets are put, in opened TLS, and the rules that say so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    credentials: Vec<ExplainedCredential>,
     /// Rules that only watch and that are about it.
     observed: Vec<String>,
+}
+
+/// A secret that a request is given.
+#[derive(Debug, Serialize)]
+struct ExplainedCredential {
+    /// The name of the secret.
+    secret: String,
+    /// The header.
+    header: String,
+    /// The rule.
+    rule: String,
 }
 
 /// The explanation, and the exit status.
@@ -72,18 +92,11 @@ pub(in crate::cli) fn explain(
             address: None,
             tunnel: None,
             requests_only: false,
+            tls: None,
+            credentials: Vec::new(),
             observed: Vec::new(),
         }],
-        Ok(WantedConnection { destination, request: http }) => {
-            let request = ConnectRequest {
-                principal: caller.principal,
-                profile: profile.as_str(),
-                destination: &destination,
-                http: http.as_ref(),
-                approved: Approved::Nothing,
-            };
-            decide(policy, &request, addresses)
-        }
+        Ok(wanted) => decide(policy, (caller.principal, profile.as_str()), &wanted, addresses),
     };
     let shown = match format {
         OutputFormat::Json => {
@@ -99,7 +112,8 @@ pub(in crate::cli) fn explain(
 
 fn decide(
     policy: &PolicySet,
-    request: &ConnectRequest<'_>,
+    caller: (&str, &str),
+    wanted: &WantedConnection,
     addresses: &[IpAddr],
 ) -> Vec<ExplainedConnection> {
     let explained = |decided: ConnectDecision, address: Option<IpAddr>| ExplainedConnection {
@@ -107,23 +121,31 @@ fn decide(
         rule: decided.reason.rule().to_owned(),
         reason: decided.reason.text(),
         location: policy.rule_location(decided.reason.rule()).map(|at| format!("{}:{}", at.file, at.line)),
-        destination: match request.http {
-            None => request.destination.to_string(),
-            Some(http) => format!("{} {http}", request.destination),
+        destination: match &wanted.request {
+            None => wanted.destination.to_string(),
+            Some(http) => format!("{} {http}", wanted.destination),
         },
         address,
         tunnel: (decided.decision != Decision::Deny).then_some(decided.tunnel),
         requests_only: decided.requests_only,
+        tls: (decided.decision != Decision::Deny).then_some(decided.tls),
+        credentials: decided
+            .credentials
+            .into_iter()
+            .filter(|_| wanted.scheme != Some(Scheme::Http))
+            .map(|AppliedCredential { credential, rule }| ExplainedCredential {
+                secret: credential.secret,
+                header: credential.header,
+                rule,
+            })
+            .collect(),
         observed: decided.observed,
     };
-    let at = |address: IpAddr| {
-        let target = DialTarget { address, is_hosts_own: false };
-        explained(policy.connect_address(request, target), Some(address))
-    };
-    if let Host::Address(address) = request.destination.host {
+    let at = |address: IpAddr| explained(policy.connect_wanted(caller, wanted, Some(address)), Some(address));
+    if let Host::Address(address) = wanted.destination.host {
         return vec![at(address)];
     }
-    let name = explained(policy.connect_name(request), None);
+    let name = explained(policy.connect_wanted(caller, wanted, None), None);
     // A name that is refused is not resolved.
     let is_resolved = name.decision != Decision::Deny;
     std::iter::once(name)
@@ -142,6 +164,9 @@ fn text(one: &ExplainedConnection) -> String {
         one.rule
     )];
     match one.tunnel {
+        Some(_) if one.tls == Some(TlsHandling::Terminate) => {
+            lines.push("  HTTP, also in TLS, which is opened: its requests are judged".to_owned());
+        }
         Some(_) if one.requests_only => {
             lines.push("  HTTP without TLS: rules are about its requests".to_owned());
         }
@@ -149,6 +174,9 @@ fn text(one: &ExplainedConnection) -> String {
         Some(Tunnel::Any) => lines.push("  any protocol".to_owned()),
         None => {}
     }
+    lines.extend(one.credentials.iter().map(|ExplainedCredential { secret, header, rule }| {
+        format!("  in TLS the secret {secret} as the header {header} ({rule})")
+    }));
     lines.extend(one.observed.iter().map(|rule| format!("  watched by {rule}")));
     lines.join("\n")
 }

@@ -4,12 +4,16 @@ use std::net::IpAddr;
 
 use super::{
     super::command::rule::{Decision, RuleMode},
+    credential::{self, CredentialError},
     request::ConnectRequest,
-    source::{ConnectSource, ConnectWhen, Tunnel},
+    source::{ConnectSource, ConnectWhen, Credential, TlsHandling, Tunnel},
 };
 use crate::network::{
     destination::{Destination, Host},
-    http_request::{HttpRequest, PathPattern, PathPatternError, WantedConnection, WantedConnectionError},
+    http_request::{
+        HttpRequest, PathPattern, PathPatternError, Scheme, WantedConnection, WantedConnectionError,
+    },
+    name::HostName,
     pattern::{Cidr, CidrError, HostPattern, HostPatternError},
 };
 
@@ -26,6 +30,10 @@ pub struct ConnectRule {
     pub reason: Option<String>,
     /// What may be spoken.
     pub tunnel: Tunnel,
+    /// What becomes of TLS to its hosts.
+    pub tls: TlsHandling,
+    /// What requests are given that it allows.
+    pub credential: Option<Credential>,
     hosts: Vec<HostPattern>,
     addresses: Vec<Cidr>,
     ports: Vec<u16>,
@@ -70,6 +78,21 @@ pub enum ConnectRuleError {
     /// An effect of rules that allow.
     #[error("tunnel: a rule that denies has none")]
     TunnelOfDeny,
+    /// An effect of rules that allow.
+    #[error("tls: a rule that denies has none")]
+    TlsOfDeny,
+    /// A session's certificate is for hosts that are named.
+    #[error("tls: a rule by which TLS is opened names hosts, and not \"*\"")]
+    TlsOfAll,
+    /// What is spoken in opened TLS is looked at.
+    #[error("tunnel: a rule by which TLS is opened lets nothing be spoken but HTTP")]
+    TunnelOfTls,
+    /// Who would see it otherwise is not known.
+    #[error("credential: a secret is put into opened TLS alone: write tls = \"terminate\"")]
+    CredentialWithoutTls,
+    /// A part of it.
+    #[error("credential: {0}")]
+    Credential(CredentialError),
     /// An example that is no destination.
     #[error(
         "{0:?} is no example of a destination such as \"example.org:443\", or of a request such as \"GET http://example.org/\": {1}"
@@ -94,7 +117,9 @@ impl ConnectRuleError {
             Self::Host(..) | Self::NoHost | Self::NoHostOfRequests => "host",
             Self::Address(..) => "address",
             Self::Port => "port",
-            Self::TunnelOfDeny | Self::TunnelOfRequests => "tunnel",
+            Self::TunnelOfDeny | Self::TunnelOfRequests | Self::TunnelOfTls => "tunnel",
+            Self::TlsOfDeny | Self::TlsOfAll => "tls",
+            Self::CredentialWithoutTls | Self::Credential(_) => "credential",
             Self::Example(..) | Self::ExampleMissed(_) => "matches",
             Self::ExampleCaught(_) => "rejects",
         }
@@ -116,7 +141,12 @@ impl ConnectRuleError {
             | Self::AskOfRequests
             | Self::TunnelOfRequests
             | Self::Port
-            | Self::TunnelOfDeny => None,
+            | Self::TunnelOfDeny
+            | Self::TlsOfDeny
+            | Self::TlsOfAll
+            | Self::TunnelOfTls
+            | Self::CredentialWithoutTls
+            | Self::Credential(_) => None,
         }
     }
 }
@@ -143,6 +173,7 @@ impl ConnectRule {
             return Err(ConnectRuleError::Port);
         }
         check_requests(source)?;
+        check_tls(source)?;
         let path = |text: &String| {
             PathPattern::parse(text).map_err(|error| ConnectRuleError::Path(text.clone(), error))
         };
@@ -157,6 +188,8 @@ impl ConnectRule {
             mode: source.mode.unwrap_or(file_mode),
             reason: source.reason.clone(),
             tunnel: source.tunnel,
+            tls: source.tls,
+            credential: source.credential.clone(),
             hosts: source.host.iter().map(host).collect::<Result<_, _>>()?,
             addresses: source.address.iter().map(address).collect::<Result<_, _>>()?,
             ports: source.port.clone(),
@@ -191,6 +224,9 @@ impl ConnectRule {
     fn matches_example(&self, wanted: &WantedConnection) -> bool {
         let destination: &Destination = &wanted.destination;
         self.has_port(destination.port)
+            && (wanted.scheme != Some(Scheme::Https)
+                || self.tls == TlsHandling::Terminate
+                || self.decision == Decision::Deny)
             && (!self.is_about_requests()
                 || wanted.request.as_ref().is_some_and(|one| self.matches_request(one)))
             && match &destination.host {
@@ -201,10 +237,7 @@ impl ConnectRule {
 
     /// Whether it counts for this caller and port.
     pub(in crate::policy) fn applies(&self, request: &ConnectRequest<'_>) -> bool {
-        let is_one_of = |list: &[String], value: &str| list.is_empty() || list.iter().any(|one| one == value);
-        is_one_of(&self.when.principal, request.principal)
-            && is_one_of(&self.when.profile, request.profile)
-            && self.has_port(request.destination.port)
+        self.is_for(request.principal, Some(request.profile)) && self.has_port(request.destination.port)
     }
 
     /// Whether it is about HTTP requests, and not about connections as a whole.
@@ -233,6 +266,28 @@ impl ConnectRule {
             Host::Name(name) => self.hosts.iter().any(|pattern| pattern.matches(name)),
             Host::Address(_) => false,
         }
+    }
+
+    /// The names by which it names hosts: of `*.NAME`, the one that all are below.
+    pub(in crate::policy) fn host_names(&self) -> impl Iterator<Item = &HostName> {
+        self.hosts.iter().filter_map(|pattern| match pattern {
+            HostPattern::Any => None,
+            HostPattern::Exact(name) | HostPattern::Below(name) => Some(name),
+        })
+    }
+
+    /// Whether TLS to its hosts is opened for these commands.
+    pub(in crate::policy) fn opens_tls_for(&self, principal: &str, profile: Option<&str>) -> bool {
+        self.mode == RuleMode::Enforce
+            && self.tls == TlsHandling::Terminate
+            && self.is_for(principal, profile)
+    }
+
+    /// Whether its conditions hold for commands of this principal; `None`: under some profile.
+    fn is_for(&self, principal: &str, profile: Option<&str>) -> bool {
+        let is_one_of = |list: &[String], value: &str| list.is_empty() || list.iter().any(|one| one == value);
+        is_one_of(&self.when.principal, principal)
+            && profile.is_none_or(|profile| is_one_of(&self.when.profile, profile))
     }
 
     /// Whether it names hosts.
@@ -265,5 +320,26 @@ fn check_requests(source: &ConnectSource) -> Result<(), ConnectRuleError> {
         (Decision::Ask, _) => Err(ConnectRuleError::AskOfRequests),
         (_, Tunnel::Any) => Err(ConnectRuleError::TunnelOfRequests),
         (Decision::Allow | Decision::Deny, Tunnel::Checked) => Ok(()),
+    }
+}
+
+fn check_tls(source: &ConnectSource) -> Result<(), ConnectRuleError> {
+    if let Some(credential) = &source.credential {
+        if source.tls == TlsHandling::Carry {
+            return Err(ConnectRuleError::CredentialWithoutTls);
+        }
+        credential::check(credential).map_err(ConnectRuleError::Credential)?;
+    }
+    match (source.tls, source.decision, source.tunnel) {
+        (TlsHandling::Carry, ..) => Ok(()),
+        (TlsHandling::Terminate, Decision::Deny, _) => Err(ConnectRuleError::TlsOfDeny),
+        (TlsHandling::Terminate, _, Tunnel::Any) => Err(ConnectRuleError::TunnelOfTls),
+        (TlsHandling::Terminate, Decision::Allow | Decision::Ask, Tunnel::Checked) => {
+            let is_all = |text: &String| text == "*";
+            match source.host.is_empty() || source.host.iter().any(is_all) {
+                true => Err(ConnectRuleError::TlsOfAll),
+                false => Ok(()),
+            }
+        }
     }
 }

@@ -32,6 +32,12 @@ pub struct ConnectSource {
     /// What may be spoken in a connection to a name.
     #[serde(default)]
     pub tunnel: Tunnel,
+    /// Whether TLS to its hosts is opened, so that each request in it is judged.
+    #[serde(default)]
+    pub tls: TlsHandling,
+    /// A secret that requests which the rule allows are given, in a header.
+    #[serde(default)]
+    pub credential: Option<Credential>,
     /// Only under these conditions.
     #[serde(default)]
     pub when: ConnectWhen,
@@ -60,6 +66,37 @@ pub enum Tunnel {
     Checked,
     /// Anything: the proxy does not look into it.
     Any,
+}
+
+/// What becomes of TLS to a rule's hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsHandling {
+    /// It is carried as it is, where requests in it need not be judged.
+    #[default]
+    Carry,
+    /// It is ended at the proxy, with a certificate of the session's, and begun again to the server.
+    Terminate,
+}
+
+/// A secret that takes the place of what a program sends in a header.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Credential {
+    /// The name of the header.
+    pub header: String,
+    /// The secret: `[secrets.NAME]`.
+    pub secret: String,
+    /// The header's value, where `{}` stands for the secret's: `"Bearer {}"`.
+    #[serde(default = "whole_value")]
+    pub format: String,
+}
+
+/// What stands for the secret in a format.
+pub const SECRET_PLACE: &str = "{}";
+
+fn whole_value() -> String {
+    SECRET_PLACE.to_owned()
 }
 
 /// Conditions; all that are given must hold.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{ParsedFile, rule_place::placed};
+use super::{ParsedFile, SecretMap, rule_place::placed};
 use crate::policy::{
     connect::{ConnectRule, ConnectRuleError},
     file_error::PolicyFileError,
@@ -14,6 +14,7 @@ use crate::policy::{
 pub(super) fn load(
     files: &[ParsedFile<'_>],
     profiles: &BTreeMap<ProfileName, std::sync::Arc<Profile>>,
+    secrets: &SecretMap,
     locations: &mut BTreeMap<String, RuleLocation>,
 ) -> Result<Vec<ConnectRule>, PolicyFileError> {
     let mut rules = Vec::new();
@@ -30,6 +31,11 @@ pub(super) fn load(
             }
             let rule_error =
                 |error: ConnectRuleError| place.wrong_text(error.text(), error.key(), error.to_string());
+            let named = source.credential.as_ref().map(|credential| &credential.secret);
+            if let Some(name) = named.filter(|name| !secrets.contains_key(*name)) {
+                let problem = format!("credential.secret: there is no [secrets.{name}]");
+                return Err(place.wrong_text(Some(name), "credential", problem));
+            }
             rules.push(ConnectRule::compile(source, file.file.mode).map_err(rule_error)?);
         }
     }

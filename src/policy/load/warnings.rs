@@ -3,9 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::ParsedFile;
+use crate::network::http_request::Scheme;
 use crate::policy::{
     PolicyFileError, ProfileName,
     command::rule::{Decision, RuleSource},
+    connect::{ConnectSource, TlsHandling},
     profile::Profile,
     rule_warnings::{self, Gates, WrittenRule},
     warning::{PolicyWarning, RuleLocation, Silenced, WarningId},
@@ -31,6 +33,12 @@ pub(super) fn find(
         let subject = rules.get(at)?.source.id.clone();
         Some(PolicyWarning { id, location: locations.get(&subject).cloned(), subject, problem })
     });
+    let about_connections = files.iter().flat_map(|file| &file.file.connect).filter_map(|rule| {
+        let rule = rule.get_ref();
+        let problem = hidden_requests(rule, files)?;
+        let (id, subject) = (WarningId::HiddenRequests, rule.id.clone());
+        Some(PolicyWarning { id, location: locations.get(&subject).cloned(), subject, problem })
+    });
     let judges = rules.iter().any(|rule| rule.source.decision != Decision::Allow);
     let about_profiles = files.iter().flat_map(|file| without_gate(file, profiles)).filter(|_| judges);
     let mut silenced: Vec<(&str, Silenced)> = Vec::new();
@@ -44,7 +52,19 @@ pub(super) fn find(
         let file = warning.location.as_ref().map(|location| location.file.as_str());
         !silenced.iter().any(|(of, item)| file == Some(*of) && item.covers(warning))
     };
-    Ok(about_rules.chain(about_profiles).filter(is_shown).collect())
+    Ok(about_rules.chain(about_connections).chain(about_profiles).filter(is_shown).collect())
+}
+
+/// A rule about requests of the port of HTTPS, where no rule opens TLS to one of its hosts.
+fn hidden_requests(rule: &ConnectSource, files: &[ParsedFile<'_>]) -> Option<String> {
+    let is_about_requests = !rule.method.is_empty() || !rule.path.is_empty();
+    let opens = |other: &ConnectSource| {
+        other.tls == TlsHandling::Terminate && other.host.iter().any(|host| rule.host.contains(host))
+    };
+    let is_opened = files.iter().flat_map(|file| &file.file.connect).any(|other| opens(other.get_ref()));
+    (is_about_requests && rule.port.contains(&Scheme::Https.port()) && !is_opened).then(|| {
+        "is about requests that come in TLS, which is refused then: `tls = \"terminate\"` in a rule that allows them opens it".to_owned()
+    })
 }
 
 /// Profiles of a file under which only the commands of requests are judged.

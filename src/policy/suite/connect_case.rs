@@ -7,7 +7,6 @@ use crate::{
     network::{destination::Host, http_request::WantedConnection},
     policy::{
         command::rule::{Decision, RuleAt},
-        connect::{Approved, ConnectRequest, DialTarget},
         connect_decision::NAME_RULE,
         profile::ProfileName,
         set::PolicySet,
@@ -27,25 +26,14 @@ pub(super) fn evaluate(
     destination: &str,
     address: Option<IpAddr>,
 ) -> Result<(Decision, String), String> {
-    let Ok(WantedConnection { destination, request: http }) = WantedConnection::parse(destination) else {
+    let Ok(wanted) = WantedConnection::parse(destination) else {
         return Ok((Decision::Deny, NAME_RULE.to_owned()));
     };
-    let approved = Approved::Nothing;
-    let request = ConnectRequest {
-        principal,
-        profile: profile.as_str(),
-        destination: &destination,
-        http: http.as_ref(),
-        approved,
-    };
-    let address = match (&destination.host, address) {
+    let address = match (&wanted.destination.host, address) {
         (Host::Address(_), Some(_)) => return Err("an address leads to no other address".to_owned()),
         (Host::Address(own), None) => Some(*own),
         (Host::Name(_), given) => given,
     };
-    let decided = match address {
-        Some(address) => policy.connect_address(&request, DialTarget { address, is_hosts_own: false }),
-        None => policy.connect_name(&request),
-    };
+    let decided = policy.connect_wanted((principal, profile.as_str()), &wanted, address);
     Ok((decided.decision, decided.reason.rule().to_owned()))
 }

@@ -11,7 +11,7 @@ use crate::{
     policy::{
         self, ExecSpec, OverflowMode, StdinSource, StreamMode,
         command::program::{FileId, PathStability, Resolved},
-        environment::PROXY_ADDRESS,
+        implied_variables::PROXY_ADDRESS,
         profile::{LimitRules, Network, Requirement},
     },
     proto::supervisor::{FileIdentity, Judged, JudgedFile, Limits, PtySize, Rlimit, Spawn},

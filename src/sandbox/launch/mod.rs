@@ -1,6 +1,7 @@
 //! Launching a sandbox: what it needs is prepared, the launcher is started, and its answer is awaited.
 
 mod agent_socket;
+mod certificates;
 mod error;
 mod filters;
 mod mapped_groups;

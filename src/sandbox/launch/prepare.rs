@@ -31,6 +31,7 @@ use crate::{
         },
         launch::{
             agent_socket::{self, AGENT_SOCKET},
+            certificates,
             error::LaunchError,
             filters::{plan_gate, plan_landlock, plan_seccomp, record_missing},
             mapped_groups,
@@ -150,6 +151,13 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
             Some(listener)
         }
     };
+
+    if let Some(directory) = &spec.certificates {
+        let unseen = |cause| LaunchError::State { path: directory.clone(), cause };
+        let (mount, source) = certificates::show(directory).map_err(unseen)?;
+        view.mounts.push(mount);
+        view.sources.push(source);
+    }
 
     let plan = SandboxPlan {
         protocol_version: PLAN_VERSION,

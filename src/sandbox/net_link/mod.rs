@@ -4,11 +4,15 @@
 //! supervisor holds. A connection that comes meanwhile waits.
 
 mod asker;
+mod authorities;
 mod nets;
 mod process;
 mod serving;
+mod trusted_roots;
 
 pub use asker::Asker;
+pub use authorities::{Authorities, AuthorityError};
 pub use nets::{ConnectionObserver, NameFiles, NetOwner, Nets};
 pub(crate) use process::{NetError, NetProcess};
 pub(crate) use serving::ServedSandbox;
+pub use trusted_roots::TrustedRoots;

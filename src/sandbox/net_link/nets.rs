@@ -9,7 +9,7 @@ use std::{
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use super::Asker;
+use super::{Asker, Authorities, TrustedRoots};
 use crate::{
     proto::net::{Ended, HostEntry, Question, verdict::Verdict},
     sandbox::{sandbox_state::SandboxState, spec::SandboxSpec},
@@ -82,11 +82,17 @@ pub struct NameFiles {
     pub hosts: PathBuf,
     /// The servers.
     pub resolv_conf: PathBuf,
+    /// By which the certificates of servers are verified.
+    pub trusted_roots: TrustedRoots,
 }
 
 impl Default for NameFiles {
     fn default() -> Self {
-        Self { hosts: "/etc/hosts".into(), resolv_conf: "/etc/resolv.conf".into() }
+        Self {
+            hosts: "/etc/hosts".into(),
+            resolv_conf: "/etc/resolv.conf".into(),
+            trusted_roots: TrustedRoots::of_host(),
+        }
     }
 }
 
@@ -94,14 +100,21 @@ impl Default for NameFiles {
 #[derive(Debug)]
 pub struct Nets {
     files: NameFiles,
+    authorities: Arc<Authorities>,
     observer: OnceLock<Arc<dyn ConnectionObserver>>,
     policies: watch::Sender<()>,
 }
 
 impl Nets {
-    /// None yet.
-    pub fn new(files: NameFiles) -> Arc<Self> {
-        Arc::new(Self { files, observer: OnceLock::new(), policies: watch::Sender::new(()) })
+    /// None yet. Keys lie in this state directory.
+    pub fn new(files: NameFiles, state: &Path) -> Arc<Self> {
+        let authorities = Arc::new(Authorities::new(state, files.trusted_roots.clone()));
+        Arc::new(Self { files, authorities, observer: OnceLock::new(), policies: watch::Sender::new(()) })
+    }
+
+    /// By what TLS of the sandboxes is opened.
+    pub fn authorities(&self) -> &Arc<Authorities> {
+        &self.authorities
     }
 
     /// Sets the observer, before any sandbox is started.
@@ -136,6 +149,11 @@ impl Nets {
             words.map(move |name| HostEntry { name: name.to_owned(), address: address.clone() })
         });
         entries.take(MAX_HOSTS).collect()
+    }
+
+    /// The certificates (DER) by which servers are verified, as they are now.
+    pub(super) fn trusted_roots(&self) -> Vec<Vec<u8>> {
+        self.files.trusted_roots.certificates()
     }
 
     /// The servers of names, as they are now.

@@ -13,7 +13,7 @@ use std::{
 use nix::errno::Errno;
 use prost::Message as _;
 
-use super::Nets;
+use super::{AuthorityError, Nets};
 use crate::{
     proto::net::{FromNet, Setup, ToNet, from_net, to_net},
     sandbox::{
@@ -54,6 +54,9 @@ pub enum NetError {
     /// It has not confined itself.
     #[error("the net process has not become ready")]
     NotReady(#[source] Option<io::Error>),
+    /// The certificates of the session cannot be made or shown.
+    #[error("prepare the certificates by which TLS is opened")]
+    Certificates(#[from] AuthorityError),
     /// Nobody decides about connections.
     #[error("nobody decides about the connections of the sandbox")]
     Unobserved,
@@ -89,6 +92,7 @@ impl NetProcess {
             seccomp_program: Arch::native().map(program).unwrap_or_default().into(),
             nameservers: nets.nameservers(),
             hosts: nets.hosts(),
+            trusted_roots: nets.trusted_roots().into_iter().map(Into::into).collect(),
         };
         let frame = wire::encode(&ToNet { message: Some(to_net::Message::Setup(setup)) }, listeners.len())?;
         let (socket, theirs) = UnixStream::pair().map_err(NetError::Start)?;

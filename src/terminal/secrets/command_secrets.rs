@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 
 use crate::{
-    masking::{MaskError, Masker, SECRET_MAX_BYTES},
+    masking::{MaskError, Masker, SECRET_MAX_BYTES, SECRET_MIN_BYTES},
     policy::SecretGrant,
     proto::state,
 };
@@ -86,8 +86,12 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// Reads them. Waits for the file system; not for the writer of a pipe.
-    pub(in crate::terminal) fn read(grants: &[SecretGrant]) -> Result<Self, SecretError> {
+    /// Reads them, and those that are only masked: they are put into requests of the command, and servers may say them again.
+    /// Waits for the file system; not for the writer of a pipe.
+    pub(in crate::terminal) fn read(
+        grants: &[SecretGrant],
+        masked: &[SecretGrant],
+    ) -> Result<Self, SecretError> {
         let mut values = Vec::new();
         for SecretGrant { name, file } in grants {
             let value = read(file).map_err(|fault| {
@@ -96,17 +100,17 @@ impl Secrets {
             })?;
             values.push((name.clone(), value));
         }
-        Self::new(values)
+        Self::new(values, &read_for_masking(masked))
     }
 
-    fn new(values: Vec<(String, Vec<u8>)>) -> Result<Self, SecretError> {
+    fn new(values: Vec<(String, Vec<u8>)>, masked: &[Vec<u8>]) -> Result<Self, SecretError> {
         let bytes = values.iter().map(|(_, value)| value.len()).sum();
         if bytes > TOTAL_MAX_BYTES {
             let name = values.last().map_or_else(String::new, |(name, _)| name.clone());
             return Err(SecretError { name, fault: SecretFault::TotalTooLarge(bytes) });
         }
         let mask = |fault, name: &str| SecretError { name: name.to_owned(), fault: SecretFault::Mask(fault) };
-        let masker = Masker::new(values.iter().map(|(_, value)| value)).map_err(|error| {
+        let masker = Masker::new(values.iter().map(|(_, value)| value).chain(masked)).map_err(|error| {
             let name = match &error {
                 MaskError::TooShort { index, .. } | MaskError::TooLong { index, .. } => values.get(*index),
                 MaskError::TooMany(_) => values.last(),
@@ -135,6 +139,21 @@ impl Secrets {
     pub(in crate::terminal) fn masker(&self) -> &Masker {
         &self.masker
     }
+}
+
+/// The values of secrets that a command is not given and that its output may have. One that cannot be read or masked is put into no
+/// request either.
+pub(in crate::terminal) fn read_for_masking(grants: &[SecretGrant]) -> Vec<Vec<u8>> {
+    let values = grants.iter().filter_map(|grant| read(&grant.file).ok());
+    values.filter(|value| (SECRET_MIN_BYTES..=SECRET_MAX_BYTES).contains(&value.len())).collect()
+}
+
+/// A value that is put into a request.
+pub(in crate::terminal) fn read_for_request(grant: &SecretGrant) -> Result<Vec<u8>, SecretFault> {
+    let value = read(&grant.file)?;
+    // One that is not masked in output is not used.
+    Masker::new([&value]).map_err(SecretFault::Mask)?;
+    Ok(value)
 }
 
 /// A value that may be given.
@@ -191,7 +210,7 @@ mod tests {
 
     fn secrets(file: &Path) -> Result<Secrets, SecretFault> {
         let grant = SecretGrant { name: "TOKEN".into(), file: file.to_owned() };
-        Secrets::read(&[grant]).map_err(|error| error.fault)
+        Secrets::read(&[grant], &[]).map_err(|error| error.fault)
     }
 
     #[test]

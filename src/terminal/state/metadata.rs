@@ -97,14 +97,13 @@ fn cut(args: &[String]) -> (Vec<String>, bool) {
 }
 
 /// A terminal as its metadata describes it.
-#[derive(Debug)]
 pub(in crate::terminal) struct RestoredMetadata {
     pub(in crate::terminal) spec: TerminalSpec,
     pub(in crate::terminal) session_id: String,
     pub(in crate::terminal) request_id: Option<String>,
     pub(in crate::terminal) created_at: SystemTime,
-    /// Of what is secret in its output.
-    pub(in crate::terminal) masker: Masker,
+    /// The secrets that it was given.
+    pub(in crate::terminal) secrets: Vec<Vec<u8>>,
 }
 
 /// The metadata of a terminal cannot be used.
@@ -135,8 +134,8 @@ pub(in crate::terminal) fn from_record(record: TerminalRecord) -> Result<Restore
         return Err(MetadataError::Incomplete);
     };
     let digest: [u8; 32] = record.digest[..].try_into().map_err(|_| MetadataError::Incomplete)?;
-    let masker = Masker::new(record.secrets.iter().map(|secret| &secret.value));
-    let masker = masker.map_err(|_| MetadataError::Incomplete)?;
+    let secrets: Vec<Vec<u8>> = record.secrets.iter().map(|secret| secret.value.to_vec()).collect();
+    Masker::new(&secrets).map_err(|_| MetadataError::Incomplete)?;
     let streams = match (&record.pty, record.split_output) {
         (Some(size), _) => {
             StreamMode::Pty(PtySize::new(size.columns, size.rows).map_err(|_| MetadataError::Incomplete)?)
@@ -177,7 +176,7 @@ pub(in crate::terminal) fn from_record(record: TerminalRecord) -> Result<Restore
         session_id: record.session_id,
         request_id: Some(record.request_id).filter(|id| !id.is_empty()),
         created_at: UNIX_EPOCH + Duration::from_nanos(record.created_at_ns),
-        masker,
+        secrets,
     })
 }
 
@@ -213,10 +212,10 @@ mod tests {
         };
         assert!(decode(&whole.encode_to_vec()).is_ok());
         let newer = TerminalRecord { version: VERSION + 1, ..whole.clone() };
-        assert_eq!(decode(&newer.encode_to_vec()).unwrap_err(), MetadataError::Version(VERSION + 1));
+        assert_eq!(decode(&newer.encode_to_vec()).err(), Some(MetadataError::Version(VERSION + 1)));
         let without_digest = TerminalRecord { digest: Bytes::new(), ..whole };
-        assert_eq!(decode(&without_digest.encode_to_vec()).unwrap_err(), MetadataError::Incomplete);
-        assert_eq!(decode(b"").unwrap_err(), MetadataError::Incomplete);
+        assert_eq!(decode(&without_digest.encode_to_vec()).err(), Some(MetadataError::Incomplete));
+        assert_eq!(decode(b"").err(), Some(MetadataError::Incomplete));
         assert!(matches!(decode(b"\xff\xff\xff"), Err(MetadataError::Malformed(_))));
     }
 }

@@ -12,6 +12,8 @@ use std::{
 
 use super::{context::TerminalContext, release::release, screens::Questions};
 use crate::{
+    masking::{MaskError, Masker},
+    policy::profile::Network,
     proto::supervisor::{Exit, StopCause},
     sandbox::{
         SandboxLinks,
@@ -23,6 +25,7 @@ use crate::{
     terminal::{
         audit::recorder::RecordedExits,
         id::TerminalId,
+        secrets::command_secrets::read_for_masking,
         spec::Backpressure,
         state::{
             claim::Claim,
@@ -113,7 +116,9 @@ impl TerminalContext {
             let id = TerminalId::parse(&held.id).ok_or_else(|| AdoptError::Id(held.id.clone()))?;
             let metadata =
                 metadata::decode(&held.metadata).map_err(|error| AdoptError::Metadata(id, error))?;
-            let masker = metadata.masker.clone();
+            let masker = self
+                .masker_of(session, &metadata)
+                .map_err(|_| AdoptError::Metadata(id, MetadataError::Incomplete))?;
             restored.push((self.restore(session, id, metadata, OutputState::Held), held, masker));
         }
         let listener =
@@ -157,6 +162,19 @@ impl TerminalContext {
             Sharing::Exclusive => {}
         }
         Ok(count)
+    }
+
+    /// What takes secrets out of the output of a terminal: those that it was given, and those that its requests are given now.
+    fn masker_of(&self, session: &Session, metadata: &RestoredMetadata) -> Result<Masker, MaskError> {
+        let RestoredMetadata { spec, secrets, .. } = metadata;
+        let used = match spec.network == Network::Proxy.name() {
+            true => self
+                .policy()
+                .current()
+                .credential_secrets(&session.principal.to_string(), spec.profile.as_str()),
+            false => Vec::new(),
+        };
+        Masker::new(secrets.iter().chain(&read_for_masking(&used)))
     }
 
     /// Reads which terminals a session had, before any of its sandboxes is adopted.

@@ -51,6 +51,7 @@ pub async fn close(
                 }
                 workspace::finish(&session, context.workspaces()).await;
                 context.logs().remove(session.id);
+                context.launch_context().nets.authorities().remove(&session.id.to_string());
                 workspace::forget(&session, context.workspaces());
                 sessions.remove(&session);
                 failpoint::reach("close.forgotten");

@@ -16,6 +16,9 @@ use crate::{
 /// The most of a text that a program or its proxy wrote.
 const TEXT_MAX_BYTES: usize = 320;
 
+/// What a record says of TLS that is opened.
+pub(super) const OPENED_TLS: &str = "terminate";
+
 /// An attempt, and whose it is.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
@@ -64,6 +67,8 @@ pub(super) fn record(wanted: Wanted<'_>) -> ConnectionRecord {
         observed: Vec::new(),
         method: bounded(&wanted.attempt.method),
         path: bounded(wanted.path),
+        tls: if wanted.attempt.in_opened_tls { OPENED_TLS.to_owned() } else { String::new() },
+        secrets: Vec::new(),
     }
 }
 

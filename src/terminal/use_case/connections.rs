@@ -9,10 +9,11 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 use ulid::Ulid;
 
 use super::{
-    connect_attempt::{OpenConnection, Wanted, bounded, http_request, port, principal, record},
+    connect_attempt::{OPENED_TLS, OpenConnection, Wanted, bounded, http_request, port, principal, record},
     connect_bytes::ConnectBytes,
     connect_grants::{ConnectGrant, ConnectGrants},
     connect_questions::{Answered, ConnectQuestion, ConnectQuestions},
+    connect_tls,
 };
 use crate::{
     journal::{ConnectionEndedRecord, ConnectionRecord, Record, RecordedVerdict},
@@ -24,7 +25,7 @@ use crate::{
         ActivePolicy, PolicySet,
         command::rule::Decision,
         connect::{Approved, ConnectRequest, DialTarget, Tunnel},
-        connect_decision::{ConnectDecision, ConnectReason, NAME_RULE},
+        connect_decision::{AGREEMENT_RULE, ConnectDecision, ConnectReason, NAME_RULE},
     },
     printable,
     proto::{
@@ -34,7 +35,7 @@ use crate::{
         },
         v1::ConnectDenial,
     },
-    sandbox::net_link::{Asker, ConnectionObserver, NetOwner},
+    sandbox::net_link::{Asker, Authorities, ConnectionObserver, NetOwner},
     session::{Principal, SessionId},
     terminal::{
         audit::recorder::Recorder,
@@ -46,7 +47,6 @@ use crate::{
 };
 
 /// The names of refusals that no rule of a file makes.
-const AGREEMENT_RULE: &str = "network.agreement";
 const REQUEST_RULE: &str = "network.request";
 const JOURNAL_RULE: &str = "network.journal";
 pub(super) const BYTES_RULE: &str = "network.max_bytes";
@@ -67,6 +67,7 @@ pub(in crate::terminal) struct Connections {
     pub(in crate::terminal) grants: ConnectGrants,
     pub(in crate::terminal) bytes: ConnectBytes,
     pub(in crate::terminal) known_secrets: Arc<KnownSecrets>,
+    pub(in crate::terminal) authorities: Arc<Authorities>,
 }
 
 impl ConnectionObserver for Connections {
@@ -226,7 +227,7 @@ impl Connections {
             }
             decided = judge(&ConnectRequest { approved: Approved::Addresses(&asked), ..*request });
         }
-        let allowed: Vec<&(IpAddr, ConnectDecision)> =
+        let mut allowed: Vec<&(IpAddr, ConnectDecision)> =
             decided.iter().filter(|(_, decided)| decided.decision == Decision::Allow).collect();
         let Some((first, by)) = allowed.first() else {
             return match decided.first() {
@@ -234,9 +235,19 @@ impl Connections {
                 None => self.deny(wanted, NAME_RULE, "it has no address", None).await,
             };
         };
+        // A secret is for the addresses of its rule.
+        allowed.retain(|(_, one)| one.credentials == by.credentials);
+        let signing = (policy, &*self.authorities, &*wanted.owner.session_id);
+        let tls = match connect_tls::parts(signing, wanted.attempt, request, by) {
+            Ok(tls) => tls,
+            Err((rule, reason)) => return self.deny(wanted, rule, &reason, Some(*first)).await,
+        };
         let id = Ulid::generate().to_string();
+        let opened = wanted.attempt.in_opened_tls || tls.certificate.is_some();
         let record = Record::Connection(ConnectionRecord {
             verdict: RecordedVerdict::Allow,
+            tls: if opened { OPENED_TLS.to_owned() } else { String::new() },
+            secrets: tls.secrets,
             rule: Some(by.reason.rule().to_owned()),
             address: Some(first.to_string()),
             connection: Some(id.clone()),
@@ -259,6 +270,8 @@ impl Connections {
             approval,
             is_counted: self.max_bytes(wanted.owner).is_some(),
             generation: policy.generation(),
+            opens_tls: tls.certificate,
+            headers: tls.headers,
         })
     }
 
@@ -280,9 +293,10 @@ impl Connections {
             rule: by.reason.rule().to_owned(),
             reason: match &by.reason {
                 ConnectReason::Rule(_, Some(reason)) => reason.clone(),
-                ConnectReason::Rule(_, None) | ConnectReason::Default | ConnectReason::NotPublic(..) => {
-                    String::new()
-                }
+                ConnectReason::Rule(_, None)
+                | ConnectReason::Default
+                | ConnectReason::NotPublic(..)
+                | ConnectReason::HiddenRequests => String::new(),
             },
             generation: policy.generation(),
             record: Record::Connection(ConnectionRecord {

@@ -87,6 +87,7 @@ impl TerminalContext {
             grants: ConnectGrants::default(),
             bytes: ConnectBytes::default(),
             known_secrets: known_secrets.clone(),
+            authorities: launch_context.nets.authorities().clone(),
         }));
         launch_context.agents.set_observer(Arc::new(Signatures { recorder: recorder.clone() }));
         launch_context.gates.set_observer(Arc::new(GateReports {

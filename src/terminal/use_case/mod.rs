@@ -8,6 +8,7 @@ mod connect_bytes;
 mod connect_grants;
 mod connect_open;
 mod connect_questions;
+mod connect_tls;
 mod connections;
 pub mod context;
 pub mod control;

@@ -212,7 +212,8 @@ impl Authorized {
     /// brought up, which may be for nothing.
     pub(in crate::terminal) fn with_secrets(mut self, redactor: Redactor) -> Result<Self, SecretError> {
         self.decision_record.iter_mut().for_each(|record| redactor.redact(record));
-        match Secrets::read(self.permit.spec().secrets()) {
+        let spec = self.permit.spec();
+        match Secrets::read(spec.secrets(), &spec.opened_tls().secrets) {
             Ok(secrets) => {
                 self.decision_record
                     .iter_mut()

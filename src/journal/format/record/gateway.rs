@@ -229,12 +229,18 @@ pub struct ConnectionRecord {
     /// Rules that only watch, and that are about it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed: Vec<String>,
-    /// Of one HTTP request without TLS: its method.
+    /// Of one HTTP request that was seen: its method.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub method: String,
     /// Its path, without the query.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
+    /// `terminate`: TLS of the connection is opened, or the request was in such TLS.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tls: String,
+    /// The secrets that the request was given, by their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
 }
 
 /// [`Record::ConnectionEnded`](super::Record::ConnectionEnded).

@@ -1,0 +1,304 @@
+//! The authorities of sessions: by what the certificates are signed with which TLS of their commands is opened.
+//!
+//! Keys lie in the state directory, where they outlive the gateway, and go with their session. A sandbox is shown a directory with
+//! certificates and nothing else. A session has a further authority when rules name further hosts, and when half of the time of one is
+//! over; the older one signs for its hosts as long as it is valid, because programs that run have read its certificate.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    fs::{self, DirBuilder, OpenOptions, Permissions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use super::trusted_roots::TrustedRoots;
+use crate::{
+    certificate::{
+        AUTHORITY_LIFETIME, Authority, AuthorityParts, CertificateError, HostCertificate, write_certificate,
+    },
+    network::name::HostName,
+    policy::implied_variables::{BUNDLE_FILE, SESSION_FILE},
+    proto::state::{self, AuthorityRecord},
+    statefile::{self, StatefileError, TEMP_SUFFIX},
+};
+
+/// With less time left another authority is made.
+const RENEWED_BEFORE: Duration = AUTHORITY_LIFETIME.checked_div(2).expect("it is not divided by 0");
+
+/// With less time left it signs nothing.
+const MARGIN: Duration = Duration::from_secs(600);
+
+/// In the directory of a session: what only the gateway reads, and the directory that sandboxes are shown.
+const KEYS_FILE: &str = "authority";
+const SHOWN_DIRECTORY: &str = "shown";
+
+/// Why TLS of a session cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// What the gateway before has left cannot be used.
+    #[error("read the authority of the session")]
+    Read(#[from] StatefileError),
+    /// It cannot be kept, or shown.
+    #[error("write the authority of the session")]
+    Write(#[source] io::Error),
+    /// It cannot be made, or does not sign.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+}
+
+/// The authorities of all sessions of a gateway.
+#[derive(Debug)]
+pub struct Authorities {
+    /// `authorities` in the state directory.
+    directory: PathBuf,
+    roots: TrustedRoots,
+    by_session: Mutex<BTreeMap<String, SessionAuthorities>>,
+}
+
+/// Of one session, the oldest first.
+#[derive(Default)]
+struct SessionAuthorities {
+    all: Vec<Authority>,
+    /// What is shown has been written by this gateway.
+    is_shown: bool,
+}
+
+impl std::fmt::Debug for SessionAuthorities {
+    /// Nothing of the keys.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} authorities", self.all.len())
+    }
+}
+
+impl Authorities {
+    /// None are made yet.
+    pub fn new(state: &Path, roots: TrustedRoots) -> Self {
+        Self { directory: state.join("authorities"), roots, by_session: Mutex::default() }
+    }
+
+    /// The directory that sandboxes of a session are shown. It is made here, and filled when TLS is to be opened.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn shown_directory(&self, session: &str) -> io::Result<PathBuf> {
+        let shown = self.directory.join(session).join(SHOWN_DIRECTORY);
+        DirBuilder::new().recursive(true).mode(0o700).create(&shown)?;
+        // Commands have another id; nobody else can enter the directory above it.
+        fs::set_permissions(&shown, Permissions::from_mode(0o755))?;
+        Ok(shown)
+    }
+
+    /// Makes the certificates that commands of a session read, before one begins: for these hosts and all names below them.
+    ///
+    /// # Errors
+    /// [`AuthorityError`].
+    pub fn prepare(&self, session: &str, hosts: &BTreeSet<HostName>) -> Result<(), AuthorityError> {
+        let mut by_session = self.lock();
+        self.current(&mut by_session, session, hosts).map(drop)
+    }
+
+    /// Signs for a host of a session, one of these or below one.
+    ///
+    /// # Errors
+    /// [`AuthorityError`].
+    pub fn issue(
+        &self,
+        session: &str,
+        host: &HostName,
+        hosts: &BTreeSet<HostName>,
+    ) -> Result<HostCertificate, AuthorityError> {
+        let now = SystemTime::now();
+        let mut by_session = self.lock();
+        let current = self.current(&mut by_session, session, hosts)?;
+        let signs = |one: &&Authority| one.covers(host) && one.not_after() > now + MARGIN;
+        match current.all.iter().find(signs) {
+            Some(authority) => Ok(authority.issue(host, now)?),
+            None => Err(CertificateError::Host(host.clone()).into()),
+        }
+    }
+
+    /// Forgets the authorities of a session, and their keys.
+    pub fn remove(&self, session: &str) {
+        self.lock().remove(session);
+        match fs::remove_dir_all(self.directory.join(session)) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // The next start removes it.
+            Err(error) => {
+                tracing::error!(session.id = session, %error, "cannot remove the session's authority");
+            }
+        }
+    }
+
+    /// Removes those of sessions that are not among these.
+    ///
+    /// # Errors
+    /// When the directory cannot be read, or one not be removed.
+    pub fn remove_stale(&self, sessions: &HashSet<String>) -> io::Result<()> {
+        let entries = match fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            let entry = entry?;
+            if !sessions.contains(&*entry.file_name().to_string_lossy()) {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The authorities of a session, one of which is for all of these hosts and for some time.
+    fn current<'a>(
+        &self,
+        by_session: &'a mut BTreeMap<String, SessionAuthorities>,
+        session: &str,
+        hosts: &BTreeSet<HostName>,
+    ) -> Result<&'a SessionAuthorities, AuthorityError> {
+        let directory = self.directory.join(session);
+        let now = SystemTime::now();
+        if !by_session.contains_key(session) {
+            let all = read(&directory.join(KEYS_FILE))?;
+            by_session.insert(session.to_owned(), SessionAuthorities { all, is_shown: false });
+        }
+        let current = by_session.entry(session.to_owned()).or_default();
+        let before = current.all.len();
+        current.all.retain(|one| one.not_after() > now);
+        let is_for_all = |one: &Authority| {
+            hosts.iter().all(|host| one.covers(host)) && one.not_after() > now + RENEWED_BEFORE
+        };
+        let mut has_changed = current.all.len() != before;
+        if !hosts.is_empty() && !current.all.iter().any(is_for_all) {
+            let name = format!("Provost {session} {}", ulid::Ulid::generate());
+            // A common name has at most 64 characters (RFC 5280, appendix A).
+            let name: String = name.chars().take(64).collect();
+            current.all.push(Authority::create(&name, hosts.clone(), now)?);
+            has_changed = true;
+        }
+        if has_changed || !current.is_shown {
+            let shown = self.shown_directory(session).map_err(AuthorityError::Write)?;
+            if has_changed {
+                write(&directory.join(KEYS_FILE), &current.all).map_err(AuthorityError::Write)?;
+            }
+            self.show(&shown, &current.all).map_err(AuthorityError::Write)?;
+            current.is_shown = true;
+        }
+        Ok(current)
+    }
+
+    /// Writes what commands read.
+    fn show(&self, shown: &Path, all: &[Authority]) -> io::Result<()> {
+        let own: String = all.iter().map(|one| write_certificate(one.certificate())).collect();
+        let mut bundle = self.roots.text();
+        if !bundle.is_empty() && !bundle.ends_with(b"\n") {
+            bundle.push(b'\n');
+        }
+        bundle.extend_from_slice(own.as_bytes());
+        replace(&shown.join(BUNDLE_FILE), &bundle)?;
+        replace(&shown.join(SESSION_FILE), own.as_bytes())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, SessionAuthorities>> {
+        self.by_session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A file that everybody who can enter its directory reads. It is there as a whole, or as it was.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(TEMP_SUFFIX);
+    let temporary = Path::new(&temporary);
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(temporary)?;
+    file.set_permissions(Permissions::from_mode(0o644))?;
+    file.write_all(bytes)?;
+    fs::rename(temporary, path)
+}
+
+fn read(path: &Path) -> Result<Vec<Authority>, AuthorityError> {
+    let record: AuthorityRecord = match statefile::read(path) {
+        Ok(record) => record,
+        Err(StatefileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+    let restore = |one: state::Authority| {
+        Authority::restore(AuthorityParts {
+            name: one.name,
+            certificate: one.certificate.into(),
+            key: one.key.into(),
+            hosts: one.hosts,
+            not_before: at(one.not_before_s),
+            not_after: at(one.not_after_s),
+        })
+    };
+    Ok(record.authorities.into_iter().map(restore).collect::<Result<_, _>>()?)
+}
+
+fn write(path: &Path, all: &[Authority]) -> io::Result<()> {
+    let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let record = |one: &Authority| {
+        let AuthorityParts { name, certificate, key, hosts, not_before, not_after } = one.parts();
+        state::Authority {
+            name,
+            certificate: certificate.into(),
+            key: key.into(),
+            hosts,
+            not_before_s: seconds(not_before),
+            not_after_s: seconds(not_after),
+        }
+    };
+    statefile::write(path, &AuthorityRecord { authorities: all.iter().map(record).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(names: &[&str]) -> BTreeSet<HostName> {
+        names.iter().map(|name| HostName::parse(name).unwrap()).collect()
+    }
+
+    #[test]
+    fn an_authority_outlives_the_gateway_signs_for_named_hosts_and_goes_with_its_session() {
+        let state = tempfile::tempdir().unwrap();
+        let roots = || TrustedRoots::of(state.path().join("absent"));
+        let (a, both) = (hosts(&["a.test"]), hosts(&["a.test", "b.test"]));
+        let host = |name: &str| HostName::parse(name).unwrap();
+        let first = Authorities::new(state.path(), roots());
+        first.prepare("s1", &a).unwrap();
+        let issuer = first.issue("s1", &host("a.test"), &a).unwrap().issuer;
+        let keys = state.path().join("authorities/s1/authority");
+        assert_eq!(fs::metadata(&keys).unwrap().permissions().mode() & 0o777, 0o600);
+
+        let second = Authorities::new(state.path(), roots());
+        assert_eq!(second.issue("s1", &host("a.test"), &a).unwrap().issuer, issuer, "it is the same");
+        assert!(second.issue("s1", &host("b.test"), &a).is_err());
+        let further = second.issue("s1", &host("b.test"), &both).unwrap().issuer;
+        assert_ne!(further, issuer);
+        assert_eq!(second.issue("s1", &host("a.test"), &both).unwrap().issuer, issuer);
+        let shown = fs::read(second.shown_directory("s1").unwrap().join(SESSION_FILE)).unwrap();
+        assert_eq!(crate::certificate::read_certificates(&shown), [issuer, further]);
+
+        // One that is old, and one that is too old.
+        for (age_h, signs) in [(13, true), (24, false)] {
+            let made = SystemTime::now() - Duration::from_secs(age_h * 3_600 - 60);
+            let old = Authority::create("old", a.clone(), made).unwrap();
+            let session = format!("s{age_h}");
+            first.shown_directory(&session).unwrap();
+            write(&state.path().join("authorities").join(&session).join(KEYS_FILE), &[old]).unwrap();
+            let third = Authorities::new(state.path(), roots());
+            let old = third.current(&mut third.lock(), &session, &a).unwrap().all[0].certificate().to_vec();
+            assert_eq!(third.issue(&session, &host("a.test"), &a).unwrap().issuer == old, signs, "{age_h} h");
+            assert_eq!(third.lock()[&session].all.len(), 2, "{age_h} h");
+            third.remove(&session);
+        }
+        second.remove_stale(&["s1".to_owned()].into()).unwrap();
+        assert!(keys.exists());
+        second.remove("s1");
+        assert!(!keys.exists() && fs::read_dir(state.path().join("authorities")).unwrap().next().is_none());
+    }
+}

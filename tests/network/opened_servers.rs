@@ -1,0 +1,171 @@
+//! A gateway with rules by which TLS is opened, and servers of HTTPS with certificates of the tests' own authority.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    ops::Deref,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+
+use crate::fixture::Fixture;
+
+/// The port of the servers; plain HTTP is on the next one.
+pub const PORT: u16 = 19_443;
+
+/// The value of the secret, which no command is given.
+pub const SECRET: &str = "s3cret-of-the-vault-7f1c";
+
+const RULES: &str = r#"
+[secrets.VAULT_TOKEN]
+file = "DIRECTORY/token"
+
+[[connect]]
+id = "vault"
+decision = "allow"
+host = ["vault.test", "*.vault.test"]
+address = ["127.83.0.0/16"]
+port = [19443, 19444]
+method = ["GET", "POST"]
+path = ["/v1/**", "/ws", "/echo", "/to"]
+tls = "terminate"
+credential = { header = "authorization", secret = "VAULT_TOKEN", format = "Bearer {}" }
+matches = ["GET https://vault.test:19443/v1/x", "POST https://a.vault.test:19443/v1/x"]
+rejects = ["GET https://vault.test:19443/v2", "DELETE https://vault.test:19443/v1/x"]
+
+[[connect]]
+id = "closed-part"
+decision = "deny"
+host = ["vault.test"]
+path = ["/v1/private/**"]
+reason = "it is closed"
+
+[[connect]]
+id = "carried"
+decision = "allow"
+host = ["carried.test"]
+address = ["127.83.0.0/16"]
+port = [19443, 19444]
+
+[[connect]]
+id = "asked"
+decision = "ask"
+host = ["asked.test"]
+address = ["127.83.0.0/16"]
+port = [19443]
+reason = "it has a secret"
+tls = "terminate"
+credential = { header = "x-key", secret = "VAULT_TOKEN" }
+
+[[connect]]
+id = "bad-servers"
+decision = "allow"
+host = ["expired.test", "wrong.test", "own.test"]
+address = ["127.83.0.0/16"]
+port = [19443]
+tls = "terminate"
+"#;
+
+/// The gateway, its usual servers, and these.
+pub struct OpenedFixture {
+    fixture: Fixture,
+    /// With the certificates of the servers.
+    pub certificates: TempDir,
+    server: Child,
+}
+
+impl Deref for OpenedFixture {
+    type Target = Fixture;
+
+    fn deref(&self) -> &Fixture {
+        &self.fixture
+    }
+}
+
+impl OpenedFixture {
+    pub fn start() -> Self {
+        Self::start_as(None)
+    }
+
+    /// With a gateway of this user, when the tests run as root.
+    pub fn start_as(user: Option<u32>) -> Self {
+        let certificates = tempfile::Builder::new().prefix("provost-tls-").tempdir().expect("a directory");
+        let directory = certificates.path();
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("the directory is ours");
+        make_certificates(directory);
+        let further = format!("trusted_roots = \"{}\"", directory.join("root.pem").display());
+        let fixture = Fixture::start_with(user, &further);
+        let token = directory.join("token");
+        fs::write(&token, format!("{SECRET}\n")).expect("a file");
+        fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).expect("the file is ours");
+        if let Some(user) = user.filter(|_| crate::support::is_root()) {
+            std::os::unix::fs::chown(&token, Some(user), Some(user)).expect("root may");
+        }
+        let server = serve(&fixture.address, directory);
+        let opened = Self { fixture, certificates, server };
+        opened.reload(&opened.with_rules(&opened.policy_text()));
+        opened
+    }
+
+    /// A policy with the rules of these tests.
+    fn with_rules(&self, text: &str) -> String {
+        format!("{text}\n{}", RULES.replace("DIRECTORY", &self.certificates.path().display().to_string()))
+    }
+
+    /// What a server says of a header with this value.
+    pub fn digest(value: &str) -> String {
+        let digest = Sha256::digest(value.as_bytes());
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl Drop for OpenedFixture {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn serve(address: &str, directory: &Path) -> Child {
+    let program = directory.join("server.py");
+    fs::write(&program, include_str!("opened_server.py")).expect("a file");
+    let mut server = Command::new("python3")
+        .arg(program)
+        .args([address, &PORT.to_string()])
+        .arg(directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 can be started");
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().expect("a pipe"))
+        .read_line(&mut line)
+        .expect("it says that it is ready");
+    assert_eq!(line, "ready\n");
+    server
+}
+
+/// A root, and by it certificates for the right names, for another one, and of the past; and one by nobody.
+fn make_certificates(directory: &Path) {
+    let script = "set -e
+        key() { openssl ecparam -name prime256v1 -genkey -noout -out $1.key; }
+        key root
+        openssl req -x509 -key root.key -days 2 -subj '/CN=Test root' -out root.pem
+        sign() {
+            key $1
+            printf 'subjectAltName=%s\nbasicConstraints=CA:FALSE\n' \"$2\" > $1.ext
+            openssl req -new -key $1.key -subj \"/CN=$1\" -out $1.csr
+            openssl x509 -req -in $1.csr -CA root.pem -CAkey root.key -CAcreateserial -extfile $1.ext -out $1.pem $3
+        }
+        sign vault DNS:vault.test,DNS:*.vault.test,DNS:carried.test,DNS:later.test,DNS:asked.test '-days 2'
+        sign other DNS:other.test '-days 2'
+        sign expired DNS:expired.test '-days -1'
+        key own
+        openssl req -x509 -key own.key -days 2 -subj '/CN=own.test' -addext subjectAltName=DNS:own.test -out own.pem
+        chmod 644 *.key *.pem";
+    let made = Command::new("sh").args(["-c", script]).current_dir(directory).output().expect("a shell");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
