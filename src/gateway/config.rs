@@ -287,8 +287,8 @@ pub fn default_state() -> PathBuf {
     }
 }
 
-/// Where caches are kept when nothing is said: `/var/cache/provost` for root, else `provost/kept` in `$XDG_CACHE_HOME` or `~/.cache`. An
-/// embedded gateway, whose state is gone with it, has the same.
+/// Where caches are kept when nothing is said: `/var/cache/provost` for root, else `provost/kept` in `$XDG_CACHE_HOME`
+/// or `~/.cache`. An embedded gateway, whose state is gone with it, has the same.
 pub fn default_kept_caches() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
         return PathBuf::from("/var/cache/provost");

@@ -1,4 +1,5 @@
-//! The generations of one cache: directories whose names say their number, when their line has begun and what they take.
+//! The generations of one cache: directories whose names say their number, when their line has begun and what they
+//! take.
 
 use std::{
     fs::{self, File},

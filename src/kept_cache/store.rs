@@ -1,7 +1,8 @@
 //! The directory of all kept caches: `UID/KEY/PLACE/GENERATION`, of a user, a scope and a place in a home.
 //!
-//! Only the gateway's user can enter it. What lies below a user's directory is that user's, so that it counts for that user's disk quota.
-//! Several gateways of one user share it: whoever changes what a user has there holds the lock of that user's directory.
+//! Only the gateway's user can enter it. What lies below a user's directory is that user's, so that it counts for
+//! that user's disk quota. Several gateways of one user share it: a process that changes what a user has there holds
+//! the lock of that user's directory.
 
 use std::{
     fs::{self, File},
@@ -195,7 +196,8 @@ pub(super) struct FoundCache {
     pub(super) scope: Scope,
 }
 
-/// Removes other caches of the user, the longest unused first, until all take no more than `max_bytes` together with `added`.
+/// Removes other caches of the user, the longest unused first, until all take no more than `max_bytes` together with
+/// `added`.
 pub(super) fn make_room(found: &FoundCache, added: u64, max_bytes: u64) -> Result<(), KeepError> {
     let mut others = Vec::new();
     for key in keys(&found.user)? {

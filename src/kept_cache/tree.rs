@@ -1,5 +1,5 @@
-//! Copies what a session has written, and links what the generation before has: directory by directory, by descriptor, and never
-//! through a link.
+//! Copies what a session has written, and links what the generation before has: directory by directory, by
+//! descriptor, and never through a link.
 
 use std::{
     collections::HashSet,
@@ -326,10 +326,11 @@ mod tests {
     #[test]
     fn what_is_too_deep_or_too_large_is_refused() {
         let place = tempfile::tempdir().unwrap();
-        let [from, to] = ["from", "to"].map(|name| place.path().join(name));
+        let [from, to, small] = ["from", "to", "small"].map(|name| place.path().join(name));
         fs::create_dir(&to).unwrap();
+        fs::create_dir(&small).unwrap();
         fs::create_dir_all((0..=MAX_DEPTH).fold(from.clone(), |path, _| path.join("d"))).unwrap();
         assert!(matches!(copy(&from, &to, u64::MAX), Err(KeepError::TooDeep { .. })));
-        assert!(matches!(copy(&from, &to.join("d/d"), 4096), Err(KeepError::TooLarge { .. })));
+        assert!(matches!(copy(&from, &small, 4096), Err(KeepError::TooLarge { .. })));
     }
 }

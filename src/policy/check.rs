@@ -84,7 +84,8 @@ fn check_caches(profile: &Profile) -> Result<(), InvalidValue> {
     }
 }
 
-/// What is kept belongs to a session: a terminal with a sandbox of its own leaves nothing, and one with secrets less than that.
+/// What is kept belongs to a session: a terminal with a sandbox of its own leaves nothing, and neither does one with
+/// secrets.
 fn check_kept_caches(profile: &Profile) -> Result<(), InvalidValue> {
     let kept = &profile.kept_caches;
     if let Some(name) = kept.names.iter().find(|name| !profile.caches.contains(name)) {

@@ -101,8 +101,8 @@ pub struct Profile {
     pub toolchains: Vec<String>,
     /// Whose homes are looked at for `toolchains`.
     pub toolchain_homes: ToolchainHomes,
-    /// Caches of the caller's home that commands begin with: "cargo", "npm", "pip", "uv", "go", "maven", "gradle", "ccache"
-    /// (`policies/data/caches.toml`). What a command writes to them is the session's, and never the caller's.
+    /// Caches of the caller's home that commands begin with: "cargo", "npm", "pip", "uv", "go", "maven", "gradle",
+    /// "ccache" (`policies/data/caches.toml`). What a command writes to them is the session's, and never the caller's.
     pub caches: Vec<String>,
     /// Which of `caches` later sessions of the principal find as an earlier one has left them.
     pub kept_caches: KeptCachesRule,

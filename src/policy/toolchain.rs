@@ -53,7 +53,8 @@ pub struct ToolchainPart {
 pub struct ToolchainTools {
     /// Where they are.
     pub directory: PathBuf,
-    /// Files that name a version of a tool, the first that does counts: lines of `.tool-versions`, or the table `tools` of a TOML file.
+    /// Files that name a version of a tool, the first that does counts: lines of `.tool-versions`, or the table `tools`
+    /// of a TOML file.
     pub chosen: Vec<PathBuf>,
     /// Where the programs of a version are.
     pub below: PathBuf,

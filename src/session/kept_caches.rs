@@ -1,7 +1,7 @@
 //! The kept caches of a session: what it begins with, and what of it is kept when it has ended.
 //!
-//! Only sandboxes that have the session's files have any: a terminal with secrets neither reads what another session has left nor
-//! leaves anything.
+//! Only sandboxes that have the session's files have any: a terminal with secrets neither reads what another session
+//! has left nor leaves anything.
 
 use std::{
     collections::BTreeMap,
@@ -10,39 +10,26 @@ use std::{
     time::Duration,
 };
 
-use super::{HeldDescriptors, launch_context::LaunchContext, session::Session};
+use super::{launch_context::LaunchContext, session::Session};
 use crate::{
-    kept_cache::{KeepError, Kept, KeptCaches, LayerName, OpenedCache, Scope},
+    kept_cache::{KeepError, Kept, LayerName, Scope},
     policy::{ExecSpec, cache, profile::KeptBetween},
     pool::PoolError,
     sandbox::{
-        spec::{CacheBelow, KeptLayer, Root, RootRole, SharedCache},
+        spec::{CacheBelow, SharedCache},
         start::StartError,
     },
 };
 
 /// How long the host's disk may take for what a session leaves.
 const KEEP_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long others of the same user may hold what is opened.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The kept caches that a session's sandboxes have begun with. They are not removed while this lives.
-#[derive(Debug, Default)]
-pub struct OpenedCaches(tokio::sync::Mutex<Vec<(Scope, OpenedScope)>>);
-
-#[derive(Debug)]
-struct OpenedScope {
-    layers: Vec<KeptLayer>,
-    _holds: Vec<nix::fcntl::Flock<std::fs::File>>,
-    _descriptors: HeldDescriptors,
-}
 
 /// What became of a cache when its session had ended.
 #[derive(Debug)]
 pub struct KeptReport {
     /// Relative to a home.
     pub place: PathBuf,
-    /// Absent: the session has written nothing to it.
+    /// What is kept, or why nothing is.
     pub outcome: Result<Kept, NotKept>,
 }
 
@@ -69,7 +56,9 @@ impl Session {
         if rule.names.is_empty() {
             return Ok(own);
         }
-        let layers = self.kept_layers(context, exec_spec).await?;
+        let (scope, places) = (self.scope_of(exec_spec), places(&rule.names).map(Path::to_owned).collect());
+        let opened = self.kept_caches.layers(context, self.principal, &self.rights, scope, places);
+        let layers = opened.await?;
         let mut below: BTreeMap<PathBuf, CacheBelow> =
             own.into_iter().map(|one| (one.place, one.below)).collect();
         for kept in layers {
@@ -77,31 +66,6 @@ impl Session {
             below.insert(kept.name.place.clone(), CacheBelow::Kept { kept, own });
         }
         Ok(below.into_iter().map(|(place, below)| SharedCache { place, below }).collect())
-    }
-
-    async fn kept_layers(
-        &self,
-        context: &LaunchContext,
-        exec_spec: &ExecSpec,
-    ) -> Result<Vec<KeptLayer>, StartError> {
-        let scope = self.scope_of(exec_spec);
-        let mut opened = self.kept_caches.0.lock().await;
-        if let Some((_, known)) = opened.iter().find(|(known, _)| *known == scope) {
-            return Ok(known.layers.clone());
-        }
-        let places: Vec<PathBuf> =
-            places(&exec_spec.profile().kept_caches.names).map(Path::to_owned).collect();
-        // Of each: its directory, the one of the session's layer, and the mount of both.
-        let descriptors = context.descriptors.reserve_unchecked(self.principal, 4 * places.len() as u64);
-        let (store, rights, of) = (context.kept_caches.clone(), self.rights.clone(), scope.clone());
-        let open = move || store.open(&rights, &of, &places);
-        let found = context.pool.run(self.principal.uid, OPEN_TIMEOUT, open).await;
-        let found = found.map_err(StartError::KeptCachesWait)?.map_err(StartError::KeptCaches)?;
-        let (layers, holds) = found.into_iter().map(split).unzip();
-        let scoped = OpenedScope { layers, _holds: holds, _descriptors: descriptors };
-        let layers = scoped.layers.clone();
-        opened.push((scope, scoped));
-        Ok(layers)
     }
 
     fn scope_of(&self, exec_spec: &ExecSpec) -> Scope {
@@ -118,15 +82,16 @@ impl Session {
         }
     }
 
-    /// Keeps what was written to kept caches. Nothing of the session runs any more. Nothing for a session without such caches.
+    /// Keeps what was written to kept caches. Nothing of the session runs any more. Nothing for a session without
+    /// such caches.
     pub async fn keep_caches(&self, context: &LaunchContext) -> Vec<KeptReport> {
         // What they began with is not mounted any more, and may go with the next generation.
-        *self.kept_caches.0.lock().await = Vec::new();
+        self.kept_caches.release().await;
         let mut reports = Vec::new();
         for (name, written) in self.files.layers().await {
             let Some(layer) = LayerName::parse(&name) else { continue };
             let place = layer.place.clone();
-            let (store, rights): (KeptCaches, _) = (context.kept_caches.clone(), self.rights.clone());
+            let (store, rights) = (context.kept_caches.clone(), self.rights.clone());
             let keep = move || store.keep(&rights, &layer, written.as_fd());
             let outcome = match context.pool.run(self.principal.uid, KEEP_TIMEOUT, keep).await {
                 Ok(Ok(None)) => continue,
@@ -144,10 +109,4 @@ impl Session {
 fn places(names: &[String]) -> impl Iterator<Item = &'static Path> {
     let named = cache::all().iter().filter(move |cache| names.contains(&cache.name));
     named.flat_map(|cache| cache.directories.iter().map(PathBuf::as_path))
-}
-
-fn split(opened: OpenedCache) -> (KeptLayer, nix::fcntl::Flock<std::fs::File>) {
-    let OpenedCache { layer, path, directory, hold } = opened;
-    let directory = Root { path, descriptor: directory, role: RootRole::ReadOnly };
-    (KeptLayer { name: layer, directory: directory.into() }, hold)
 }

@@ -13,6 +13,7 @@ mod kept_caches;
 mod launch;
 mod launch_context;
 mod new_session;
+mod opened_caches;
 mod owner_process;
 mod principal;
 mod real_path;

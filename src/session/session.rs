@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     HeldDescriptors, Principal, SessionId, Toolchains, caches::FoundCache, files::SharedFiles,
-    kept_caches::OpenedCaches, sandboxes::Sandboxes, toolchains, workspace_extent::RepositoryOutcome,
+    opened_caches::OpenedCaches, sandboxes::Sandboxes, toolchains, workspace_extent::RepositoryOutcome,
 };
 use crate::{
     policy::{AbsPath, Digest, PolicySet, environment::EnvEntry, profile::Network},

@@ -171,7 +171,8 @@ fn newest(directory: &Path, prefix: &str, chosen: &str) -> Option<String> {
     numbered.filter(|(version, _)| version.starts_with(&chosen)).max().map(|(_, name)| name)
 }
 
-/// The version of a tool that a file names: a line `TOOL VERSION`, or in TOML `tools.TOOL = "VERSION"`, a list of versions, or a table.
+/// The version of a tool that a file names: a line `TOOL VERSION`, or in TOML `tools.TOOL = "VERSION"`, a list of
+/// versions, or a table.
 fn chosen_version(text: &str, tool: &str) -> Option<String> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
@@ -204,7 +205,8 @@ mod tests {
         let lines = "# mine\nnodejs 22.1.0 20.0.0\npython 3.12.4\n";
         assert_eq!(chosen_version(lines, "nodejs").as_deref(), Some("22.1.0"));
         assert_eq!(chosen_version(lines, "node"), None);
-        let toml = "[tools]\nnode = \"22\"\ngo = [\"1.22\", \"1.21\"]\njava = { version = \"21\" }\n\"npm:@a/b\" = \"1\"\n";
+        let toml = "[tools]\nnode = \"22\"\ngo = [\"1.22\", \"1.21\"]\njava = { version = \"21\" }\n\
+                    \"npm:@a/b\" = \"1\"\n";
         let chosen = ["node", "go", "java", "npm-a-b", "ruby"].map(|tool| chosen_version(toml, tool));
         let expected = [Some("22"), Some("1.22"), Some("21"), Some("1"), None];
         assert_eq!(chosen, expected.map(|one| one.map(str::to_owned)));

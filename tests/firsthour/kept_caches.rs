@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
     path::{Path, PathBuf},
     process::{Child, Output, Stdio},
     time::{Duration, Instant},
@@ -134,9 +134,39 @@ fn must_be_found_by_the_same_only(person: Person) {
     let before = fs::read_to_string(&policy).expect("it is there");
     fs::write(&policy, before.replace("tmp_bytes = 8_388_608", "tmp_bytes = 8_388_609")).expect("it is ours");
     let deadline = Instant::now() + Duration::from_secs(60);
-    while kept.session(look) != "" {
+    while !kept.session(look).is_empty() {
         assert!(Instant::now() < deadline, "the policy is loaded again");
     }
+}
+
+/// A secret is neither shown to what another session has planted, nor left to one.
+fn must_be_apart_from_secrets(person: Person) {
+    let mut kept = Kept::new(person, "");
+    let own = kept.home.person.home();
+    let secret = own.join("token");
+    fs::write(&secret, "a-secret-value").expect("a file can be written");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    chown(&secret, Some(kept.home.person.id()), None).expect("it is ours or root may");
+    let rules = format!(
+        "[secrets.TOKEN]\nfile = {secret:?}\n[[rule]]\nid = \"with-a-secret\"\ndecision = \"allow\"\n\
+         argv = [\"python3\", \"**\"]\neffects = {{ secrets = [\"TOKEN\"] }}\n"
+    );
+    fs::write(kept.home.policies.join("secrets.toml"), rules).expect("a file can be written");
+    drop(kept._gateway.take());
+    kept.start();
+    kept.session("echo planted > ~/.npm/_cacache/planted");
+    let python = |script: &str| {
+        let mut run = kept.home.person.command(kept.home.person.provost(), &kept.home.work);
+        let done = run.args(["run", "--gateway", &kept.gateway(), "--", "python3", "-c", script]).output();
+        done.expect("provost starts")
+    };
+    let found = python(
+        "import os; d = os.path.expanduser('~/.npm/_cacache/'); \
+         print(len(os.environ['TOKEN']), sorted(os.listdir(d))); \
+         open(d + 'left', 'w').write(os.environ['TOKEN'])",
+    );
+    assert_eq!(text(&found.stdout), "14 ['content', 'index']\n", "{}", shown(&found));
+    assert_eq!(kept.session("cd ~/.npm/_cacache; ls"), "content\nindex\nplanted\n");
 }
 
 fn must_be_found_in_any_workspace_if_the_profile_says_so(person: Person) {
@@ -301,6 +331,11 @@ fn another_profile_network_or_workspace_finds_nothing_as_root() {
 #[test]
 fn another_profile_network_or_workspace_finds_nothing_as_an_ordinary_user() {
     Person::ordinary().into_iter().for_each(must_be_found_by_the_same_only);
+}
+
+#[test]
+fn a_command_with_a_secret_neither_finds_a_kept_cache_nor_leaves_one() {
+    Person::root().or_else(Person::ordinary).into_iter().for_each(must_be_apart_from_secrets);
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn each_preset_is_a_whole_policy_and_says_what_its_cases_expect() {
             _ => &[],
         };
         assert_eq!(profile.caches, caches, "{name}");
-        // Nothing is kept unless somebody has said so.
+        // Nothing is kept unless a policy says so.
         assert!(profile.kept_caches.names.is_empty(), "{name}");
     }
 }

@@ -147,7 +147,8 @@ pub(in crate::cli) struct PruneArguments {
     /// Only those of this session
     #[arg(long, value_name = "SESSION")]
     pub(in crate::cli) session: Option<String>,
-    /// The caches that profiles keep between sessions instead, those that were not used for that time: of this user, as root of all
+    /// Instead, the caches that profiles keep between sessions and that were not used for that time: this user's, as
+    /// root everybody's
     #[arg(long, conflicts_with_all = ["session", "gateway"])]
     pub(in crate::cli) caches: bool,
     /// Where the gateway keeps them, if its configuration says so (`kept_caches`)

@@ -15,10 +15,11 @@ pub struct KeptCachesRule {
     pub names: Vec<String>,
     /// Which later sessions find them.
     pub between: KeptBetween,
-    /// Bytes that all kept caches of a principal may have, in whole pages of 4 KiB. Those that were not used for longest are removed; what
-    /// a session adds beyond that is not kept.
+    /// Bytes that all kept caches of a principal may have, in whole pages of 4 KiB. Those that were not used for
+    /// longest are removed; what a session adds beyond that is not kept.
     pub max_bytes: u64,
-    /// After this time a kept cache begins again with nothing, so that what a command has planted in it does not stay.
+    /// After this time a kept cache begins again with nothing, so that what a command has planted in it does not
+    /// stay.
     #[serde(deserialize_with = "duration::deserialize")]
     #[schemars(with = "String")]
     pub max_age: Duration,

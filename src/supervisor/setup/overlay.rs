@@ -1,5 +1,5 @@
-//! Directories of the host that commands can write to without changing them: an overlay (overlayfs) with the directories below, to be
-//! read, and a tmpfs above.
+//! Directories of the host that commands can write to without changing them: an overlay (overlayfs) with the
+//! directories below, to be read, and a tmpfs above.
 //!
 //! Made with the power that the supervisor has over its own user namespace, and no other: below and above are reached with the
 //! rights of that namespace's root, whose ids are those of the sandbox.
@@ -38,8 +38,8 @@ pub(super) struct Overlay {
     pub(super) written: OwnedFd,
 }
 
-/// Makes an overlay: `below` are detached mounts of the host's directories, the lowest last, and what is above them belongs to `owner`.
-/// `root` is the sandbox's new root, in which nothing runs yet.
+/// Makes an overlay: `below` are detached mounts of the host's directories, the lowest last, and what is above them
+/// belongs to `owner`. `root` is the sandbox's new root, in which nothing runs yet.
 pub(super) fn make(
     root: &OwnedFd,
     below: Vec<OwnedFd>,
