@@ -71,6 +71,8 @@ impl FifoProbe {
 
     async fn wait_until_released_within(&mut self, limit: Duration) -> Result<(), Fault> {
         let mut buffer = [0; 4096];
+        // A pipe that no command has opened would never report an end.
+        drop(OpenOptions::new().open_sender(&self.path)?);
         let draining = async {
             loop {
                 match self.receiver.read(&mut buffer).await {
