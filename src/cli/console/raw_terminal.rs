@@ -103,9 +103,10 @@ mod tests {
         let pair = pty::open_pair(size, PtyOwner::Own).unwrap();
         let slave: OwnedFd = pair.slave.try_clone().unwrap();
         let before = tcgetattr(&pair.slave).unwrap();
-        let name = "cli::raw_terminal::tests::a_panic_of_any_thread_restores_the_terminal";
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let name = format!("{module}::a_panic_of_any_thread_restores_the_terminal");
         let mut child = Command::new(env::current_exe().unwrap());
-        let status = child.args([name, "--exact"]).env(CHILD, how).stdin(slave).status().unwrap();
+        let status = child.args([&name, "--exact"]).env(CHILD, how).stdin(slave).status().unwrap();
         assert_eq!(status.code(), Some(7));
         tcgetattr(&pair.slave).unwrap() == before
     }
