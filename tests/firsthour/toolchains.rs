@@ -66,7 +66,9 @@ pub(crate) fn uv(person: &Person) -> bool {
 
 /// mise from npm, where its installer puts it, and a program that it has installed.
 pub(crate) fn mise(person: &Person) -> bool {
-    let script = "npm install --loglevel=error --prefix .mise-from @jdxcode/mise-linux-x64@2026.9.15 && \
+    // What this machine sets for its npm (its certificates, say) lies at the prefix, and here are others.
+    let script = "export npm_config_globalconfig=$(npm config get globalconfig) && \
+                  npm install --loglevel=error --prefix .mise-from @jdxcode/mise-linux-x64@2026.9.15 && \
                   mkdir -p .local/bin && \
                   cp .mise-from/node_modules/@jdxcode/mise-linux-x64/bin/mise .local/bin/mise && \
                   MISE_NPM_PACKAGE_MANAGER=npm .local/bin/mise use -g npm:cowsay@1.6.0";
