@@ -9,6 +9,7 @@ mod denial;
 mod front_end;
 mod refusal;
 mod retrying;
+mod run_stream;
 mod ssh_agent;
 mod unreachable;
 
@@ -34,6 +35,7 @@ pub use refusal::{
     bad_field_of, detail_of, details_of, message_with_field, message_with_rule, reason_of, reason_or_code_of,
 };
 pub use retrying::{Attempts, RetryingClient, is_unanswered, may_have_been_received};
+pub use run_stream::RunStream;
 pub use ssh_agent::ssh_agent_socket;
 pub use unreachable::{offers_proxy, unreachable_json};
 

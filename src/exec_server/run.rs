@@ -3,8 +3,8 @@
 use tonic::{Status, Streaming};
 
 use crate::{
-    client::{RetryingClient, is_unanswered, may_have_been_received},
-    proto::v1::{self, resume_run_response, run_response::Event},
+    client::{RetryingClient, RunStream, is_unanswered, may_have_been_received},
+    proto::v1::{self, run_response::Event},
 };
 
 /// Whether a run goes on at the next gateway.
@@ -24,15 +24,8 @@ pub(super) struct Run {
     pub(super) terminal: v1::Terminal,
     /// Of the next bytes of stdout and stderr.
     offsets: [u64; 2],
-    stream: EventStream,
+    stream: RunStream,
     resumption: Resumption,
-}
-
-#[derive(Debug)]
-enum EventStream {
-    Begun(Streaming<v1::RunResponse>),
-    Resumed(Streaming<v1::ResumeRunResponse>),
-    Lost,
 }
 
 impl Run {
@@ -60,7 +53,7 @@ impl Run {
             client: client.clone(),
             terminal,
             offsets: [0; 2],
-            stream: EventStream::Begun(stream),
+            stream: RunStream::Begun(stream),
             resumption,
         })
     }
@@ -70,7 +63,7 @@ impl Run {
         let mut attempts = self.client.attempts();
         loop {
             let lost = match self.stream.next().await {
-                Ok(event) => {
+                Ok(Some(event)) => {
                     attempts.succeeded();
                     if let Event::Chunk(chunk) = &event {
                         let place = usize::from(chunk.stream() == v1::OutputStream::Stderr);
@@ -78,12 +71,13 @@ impl Run {
                     }
                     return Ok(event);
                 }
+                Ok(None) => ended_early(),
                 Err(status) => status,
             };
             if self.resumption == Resumption::Never {
                 return Err(lost);
             }
-            self.stream = EventStream::Lost;
+            self.stream = RunStream::Lost;
             attempts.failed(lost).await?;
             let request = v1::ResumeRunRequest {
                 terminal_id: self.terminal.id.clone(),
@@ -92,7 +86,7 @@ impl Run {
                 stderr_offset: self.offsets[1],
             };
             match self.client.client().terminals.resume_run(request).await {
-                Ok(resumed) => self.stream = EventStream::Resumed(resumed.into_inner()),
+                Ok(resumed) => self.stream = RunStream::Resumed(resumed.into_inner()),
                 Err(status) => attempts.failed(status).await?,
             }
         }
@@ -106,23 +100,6 @@ async fn begin(
     let mut stream = client.terminals.run(request).await?.into_inner();
     let first = stream.message().await?;
     Ok((first, stream))
-}
-
-impl EventStream {
-    async fn next(&mut self) -> Result<Event, Status> {
-        let event = match self {
-            Self::Begun(stream) => stream.message().await?.and_then(|response| response.event),
-            Self::Resumed(stream) => {
-                stream.message().await?.and_then(|response| response.event).map(|event| match event {
-                    resume_run_response::Event::Resumed(terminal) => Event::Started(terminal),
-                    resume_run_response::Event::Chunk(chunk) => Event::Chunk(chunk),
-                    resume_run_response::Event::Finished(terminal) => Event::Finished(terminal),
-                })
-            }
-            Self::Lost => None,
-        };
-        event.ok_or_else(ended_early)
-    }
 }
 
 /// A gateway that ends closes its streams: the next one goes on.

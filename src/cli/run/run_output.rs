@@ -17,7 +17,8 @@ use crate::{
             reconnect::{Outage, Restarts},
         },
     },
-    proto::v1::{self, resume_run_response, run_response::Event},
+    client::RunStream,
+    proto::v1::{self, run_response::Event},
 };
 
 /// Bytes of output to retain of each stream. Half of them may be on the way to this process when a gateway dies.
@@ -29,14 +30,8 @@ pub(super) struct RunEvents {
     terminal_id: String,
     /// Of the next bytes of stdout and stderr.
     offsets: [u64; 2],
-    stream: EventStream,
+    stream: RunStream,
     restarts: Restarts,
-}
-
-enum EventStream {
-    Begun(Streaming<v1::RunResponse>),
-    Resumed(Streaming<v1::ResumeRunResponse>),
-    Lost,
 }
 
 impl RunEvents {
@@ -47,7 +42,7 @@ impl RunEvents {
         stream: Streaming<v1::RunResponse>,
         restarts: Restarts,
     ) -> Self {
-        Self { terminals, terminal_id, offsets: [0; 2], stream: EventStream::Begun(stream), restarts }
+        Self { terminals, terminal_id, offsets: [0; 2], stream: RunStream::Begun(stream), restarts }
     }
 
     /// Writes each chunk to its own stream as it comes, until the command has ended. The command waits while this process's
@@ -95,16 +90,17 @@ impl RunEvents {
         let mut outage = Outage::new(self.restarts);
         loop {
             let lost = match self.stream.next().await {
-                Ok(event) => {
+                Ok(Some(event)) => {
                     if let Event::Chunk(chunk) = &event {
                         let place = usize::from(chunk.stream() == v1::OutputStream::Stderr);
                         self.offsets[place] = chunk.offset + chunk.data.len() as u64;
                     }
                     return Ok(event);
                 }
+                Ok(None) => Status::unavailable("the gateway ended the call before the command had"),
                 Err(status) => status,
             };
-            self.stream = EventStream::Lost;
+            self.stream = RunStream::Lost;
             outage.wait(lost).await?;
             let request = v1::ResumeRunRequest {
                 terminal_id: self.terminal_id.clone(),
@@ -113,26 +109,9 @@ impl RunEvents {
                 stderr_offset: self.offsets[1],
             };
             match self.terminals.resume_run(request).await {
-                Ok(resumed) => self.stream = EventStream::Resumed(resumed.into_inner()),
+                Ok(resumed) => self.stream = RunStream::Resumed(resumed.into_inner()),
                 Err(status) => outage.wait(status).await?,
             }
         }
-    }
-}
-
-impl EventStream {
-    async fn next(&mut self) -> Result<Event, Status> {
-        let event = match self {
-            Self::Begun(stream) => stream.message().await?.and_then(|response| response.event),
-            Self::Resumed(stream) => {
-                stream.message().await?.and_then(|response| response.event).map(|event| match event {
-                    resume_run_response::Event::Resumed(terminal) => Event::Started(terminal),
-                    resume_run_response::Event::Chunk(chunk) => Event::Chunk(chunk),
-                    resume_run_response::Event::Finished(terminal) => Event::Finished(terminal),
-                })
-            }
-            Self::Lost => None,
-        };
-        event.ok_or_else(|| Status::unavailable("the gateway ended the call before the command had"))
     }
 }
