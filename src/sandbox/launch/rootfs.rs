@@ -4,6 +4,8 @@
 //! directories appear at their own paths. There is no /sys, no /run, no homes, and no sockets of the host. Makes
 //! nothing but the directories that a profile reserves (see `protected`).
 
+mod caches;
+
 use std::{
     os::{fd::AsFd, fd::OwnedFd, unix::fs::OpenOptionsExt},
     path::Path,
@@ -20,7 +22,7 @@ use crate::{
             rootfs_error::RootfsError,
         },
         roots::{Root, RootRole},
-        spec::{CacheBelow, Owner, SessionFilesUse, SharedCache},
+        spec::{Owner, SessionFilesUse},
     },
 };
 
@@ -256,77 +258,6 @@ impl RootfsPlanner<'_> {
         last.source =
             private_files::share(&mut last.mount, name, files).map_err(RootfsError::SessionFiles)?;
         Ok(last.source.is_some())
-    }
-
-    /// A cache of a home, at its place in the private home, with a private layer above it.
-    fn add_cache(
-        &mut self,
-        cache: &SharedCache,
-        files: &Filesystem,
-        session: &SessionFilesUse,
-    ) -> Result<(), RootfsError> {
-        let place = cache.place.to_string_lossy();
-        let target = format!("{}/{place}", self.ids.home);
-        for parent in private_files::between(&self.ids.home, &target) {
-            self.add(Mount {
-                kind: Kind::Directory.into(),
-                target: parent,
-                disk_uid: self.ids.command_uid,
-                disk_gid: self.ids.command_gid,
-                ..Mount::default()
-            });
-        }
-        let (upper, lower) = match &cache.below {
-            CacheBelow::Own(own) => (None, own),
-            CacheBelow::Kept { kept, own: Some(own) } => (Some(&kept.directory), own),
-            CacheBelow::Kept { kept, own: None } => (None, &kept.directory),
-        };
-        let kept = cache.below.kept();
-        let name = kept.map_or_else(|| format!("cache {place}"), |kept| kept.name.overlay_name());
-        let overlay = Mount {
-            mode: 0o755,
-            size_bytes: files.tmp_bytes,
-            inodes: files.tmp_inodes,
-            ..self.layer(Kind::Overlay, lower, &target)?
-        };
-        self.add(overlay);
-        if self.share(&name, session)? {
-            return Ok(());
-        }
-        let Some(PlannedMount { mut mount, .. }) = self.entries.pop() else { return Ok(()) };
-        if let Some(upper) = upper {
-            let layer = self.layer(Kind::Layer, upper, &target)?;
-            self.add_held(layer, upper)?;
-        }
-        mount.from_descriptor = true;
-        mount.written = kept.map(|kept| kept.name.to_string()).unwrap_or_default();
-        self.add_held(mount, lower)
-    }
-
-    /// A directory that is held open, as a layer whose ids are mapped.
-    fn layer(&self, kind: Kind, directory: &Root, target: &str) -> Result<Mount, RootfsError> {
-        let unknown = |errno: nix::Error| RootfsError::ProfilePath {
-            path: directory.path.clone(),
-            cause: errno.into(),
-        };
-        let stat = nix::sys::stat::fstat(&directory.descriptor).map_err(unknown)?;
-        Ok(Mount {
-            kind: kind.into(),
-            source: check_path(&directory.path)?.to_owned(),
-            target: target.to_owned(),
-            from_descriptor: true,
-            idmap: self.ids.privileged,
-            disk_uid: stat.st_uid,
-            disk_gid: stat.st_gid,
-            ..Mount::default()
-        })
-    }
-
-    fn add_held(&mut self, mount: Mount, directory: &Root) -> Result<(), RootfsError> {
-        let held = |cause| RootfsError::ProfilePath { path: directory.path.clone(), cause };
-        let source = Some(directory.descriptor.try_clone().map_err(held)?);
-        self.entries.push(PlannedMount { mount, source });
-        Ok(())
     }
 
     /// A directory or file that the profile adds. It is opened here, so that it cannot be replaced before it is
