@@ -2,9 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering::Relaxed},
@@ -15,7 +14,10 @@ use provost::proto::v1::Network;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{self, Gateway, Options, Session};
+use crate::{
+    python_server::PythonServer,
+    support::{self, Gateway, Options, Session},
+};
 
 /// The rules of the tests.
 pub const RULES: &str = r#"
@@ -88,7 +90,7 @@ pub struct Fixture {
     /// Where the servers listen.
     pub address: String,
     pub directory: TempDir,
-    server: Child,
+    _server: PythonServer,
 }
 
 impl Fixture {
@@ -160,18 +162,7 @@ impl Fixture {
             .status()
             .expect("openssl can be started");
         assert!(made.success(), "openssl makes a certificate");
-        fs::write(at("server.py"), include_str!("server.py")).expect("a file");
-        let mut server = Command::new("python3")
-            .arg(at("server.py"))
-            .arg(&address)
-            .arg(directory.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3 can be started");
-        let mut line = String::new();
-        let ready = server.stdout.take().expect("a pipe");
-        BufReader::new(ready).read_line(&mut line).expect("the server says that it is ready");
-        assert_eq!(line, "ready\n");
+        let server = PythonServer::start(include_str!("server.py"), &[&address], directory.path());
         let config = format!(
             "[names]\nhosts = \"{}\"\nresolv_conf = \"{}\"\n{further}\n",
             at("hosts").display(),
@@ -179,7 +170,7 @@ impl Fixture {
         );
         let policy = if user.is_some() { preferring } else { policy };
         let options = Options { policy: Some(policy), config: Some(config), user, ..Options::default() };
-        Self { gateway: Gateway::start_with(options), address, directory, server }
+        Self { gateway: Gateway::start_with(options), address, directory, _server: server }
     }
 
     /// A command with this network that has the client and the certificate in its workspace.
@@ -246,13 +237,6 @@ impl Fixture {
     /// The gateway's policy file.
     pub fn policy_file(&self) -> PathBuf {
         self.gateway.directory().join("policies/default.toml")
-    }
-}
-
-impl Drop for Fixture {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
     }
 }
 

@@ -1,18 +1,11 @@
 //! A gateway with rules by which TLS is opened, and servers of HTTPS with certificates of the tests' own authority.
 
-use std::{
-    fs,
-    io::{BufRead as _, BufReader},
-    ops::Deref,
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-    process::{Child, Command, Stdio},
-};
+use std::{fs, ops::Deref, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 
-use crate::fixture::Fixture;
+use crate::{fixture::Fixture, python_server::PythonServer};
 
 /// The port of the servers; plain HTTP is on the next one.
 pub const PORT: u16 = 19_443;
@@ -75,7 +68,7 @@ pub struct OpenedFixture {
     fixture: Fixture,
     /// With the certificates of the servers.
     pub certificates: TempDir,
-    server: Child,
+    _server: PythonServer,
 }
 
 impl Deref for OpenedFixture {
@@ -105,8 +98,9 @@ impl OpenedFixture {
         if let Some(user) = user.filter(|_| crate::support::is_root()) {
             std::os::unix::fs::chown(&token, Some(user), Some(user)).expect("root may");
         }
-        let server = serve(&fixture.address, directory);
-        let opened = Self { fixture, certificates, server };
+        let arguments = [fixture.address.as_str(), &PORT.to_string()];
+        let server = PythonServer::start(include_str!("opened_server.py"), &arguments, directory);
+        let opened = Self { fixture, certificates, _server: server };
         opened.reload(&opened.with_rules(&opened.policy_text()));
         opened
     }
@@ -121,31 +115,6 @@ impl OpenedFixture {
         let digest = Sha256::digest(value.as_bytes());
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
-}
-
-impl Drop for OpenedFixture {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
-}
-
-fn serve(address: &str, directory: &Path) -> Child {
-    let program = directory.join("server.py");
-    fs::write(&program, include_str!("opened_server.py")).expect("a file");
-    let mut server = Command::new("python3")
-        .arg(program)
-        .args([address, &PORT.to_string()])
-        .arg(directory)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("python3 can be started");
-    let mut line = String::new();
-    BufReader::new(server.stdout.take().expect("a pipe"))
-        .read_line(&mut line)
-        .expect("it says that it is ready");
-    assert_eq!(line, "ready\n");
-    server
 }
 
 /// A root, and by it certificates for the right names, for another one, and of the past; and one by nobody.
