@@ -412,32 +412,3 @@ fn a_run_without_a_gateway_keeps_caches_of_its_user() {
     let refused = home.alone("cat ~/.npm/_cacache/new");
     assert!(!refused.status.success() && refused.stdout.is_empty(), "{}", shown(&refused));
 }
-
-/// With the real tool: what one session has fetched, the next one installs without asking the registry.
-#[test]
-#[ignore = "long: fetches packages from npm"]
-fn what_npm_has_fetched_is_there_for_the_next_session() {
-    let Some(person) = Person::ordinary() else { return };
-    let home = Home::with_profile(person, &keeping(""));
-    let policy = home.policies.join("default.toml");
-    let text = fs::read_to_string(&policy).expect("it is there");
-    fs::write(&policy, text.replace("[\"none\", \"proxy\"]", "[\"none\", \"proxy\", \"host\"]"))
-        .expect("it is ours");
-    let policies = home.policies.to_str().expect("text");
-    let run = |script: &str| home.run(&["--policies", policies, "--network", "host"], script);
-    let install = |option: &str| {
-        run(&format!(
-            "rm -rf node_modules package.json && npm init -y >/dev/null && \
-                      npm install --no-audit --no-fund {option} is-number@7.0.0 && cat node_modules/is-number/package.json"
-        ))
-    };
-    assert!(!install("--offline").status.success(), "nothing is there before");
-    let fetched = install("");
-    if !fetched.status.success() {
-        println!("SKIPPED: npm's registry does not answer: {}", shown(&fetched));
-        assert!(std::env::var("CI").is_err(), "CI must have npm's registry");
-        return;
-    }
-    let again = install("--offline");
-    assert!(again.status.success(), "{}", shown(&again));
-}

@@ -8,6 +8,7 @@ mod process_state;
 
 mod caches;
 mod kept_caches;
+mod kept_caches_of_tools;
 mod logins;
 mod no_network;
 mod person;
