@@ -69,6 +69,7 @@ impl Place {
             caches: Vec::new(),
             agent: None,
             certificates: None,
+            session_network: None,
             session_files: Default::default(),
             governing: Arc::default(),
             // So that no launcher is started ahead, which would be a child too.

@@ -1,7 +1,7 @@
 //! The gateway's side of a sandbox.
 //!
 //! Each directory imports only from those that stand before it here:
-//! `counters`, `unix_socket`, `seccomp`, `cgroup`, `roots` and `agent_link` (the callers' SSH agents); `spec` (the request for a sandbox); `host` (what sandboxes
+//! `counters`, `unix_socket`, `session_network`, `seccomp`, `cgroup`, `roots` and `agent_link` (the callers' SSH agents); `spec` (the request for a sandbox); `host` (what sandboxes
 //! share); `sandbox_state` (the record on disk); `probe` (what this host offers); `launch`; `gate_link`, `screen_link` and
 //! `net_link` (the connections to the gates, the screen processes and the net processes); `control` (a sandbox that runs); `restore`
 //! (sandboxes of an earlier gateway).
@@ -20,6 +20,7 @@ pub mod roots;
 pub mod sandbox_state;
 pub mod screen_link;
 pub mod seccomp;
+pub mod session_network;
 pub mod spec;
 mod unix_socket;
 

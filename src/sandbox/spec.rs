@@ -7,7 +7,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt::Debug, os::fd::OwnedFd, path:
 use crate::{
     kept_cache::LayerName,
     policy::profile::{Network, Profile},
-    sandbox::{agent_link::CallersAgent, roots::governing::Governing},
+    sandbox::{agent_link::CallersAgent, roots::governing::Governing, session_network::SessionNetwork},
 };
 
 pub use crate::sandbox::roots::{Root, RootRole};
@@ -41,6 +41,8 @@ pub struct SandboxSpec {
     pub certificates: Option<PathBuf>,
     /// Files that the roots must not reach.
     pub governing: Arc<Governing>,
+    /// The session's network namespace, where the sandbox has not one of its own.
+    pub session_network: Option<Arc<SessionNetwork>>,
     /// Whether it has `/tmp`, home and the commands' id for itself.
     pub session_files: SessionFilesUse,
     /// The session and profile that it serves.

@@ -102,6 +102,9 @@ impl Session {
             Network::None | Network::Host => None,
         };
         let turn = if shares_files(exec_spec) { Some(self.files.turn().await) } else { None };
+        let alone = sharing == Sharing::Exclusive && turn.is_some();
+        let session_network = (alone && exec_spec.network() == Network::None)
+            .then(|| self.networks.of(context, self.principal, sandbox_key(exec_spec)));
         let spec = SandboxSpec {
             id: format!("sbx_{}", ulid::Ulid::generate()),
             profile_name: exec_spec.profile_name().to_string(),
@@ -116,6 +119,7 @@ impl Session {
             agent: self.agent_for(context, exec_spec.profile()),
             certificates,
             governing: context.governing.clone(),
+            session_network,
             session_files: turn.as_ref().map_or(SessionFilesUse::Own, FilesTurn::for_launch),
             assignment: SandboxAssignment {
                 session_id: self.id.to_string(),

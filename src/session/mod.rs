@@ -12,6 +12,7 @@ mod id;
 mod kept_caches;
 mod launch;
 mod launch_context;
+mod networks;
 mod new_session;
 mod opened_caches;
 mod owner_process;

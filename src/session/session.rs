@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     HeldDescriptors, Principal, SessionId, Toolchains, caches::FoundCache, files::SharedFiles,
-    opened_caches::OpenedCaches, sandboxes::Sandboxes, toolchains, workspace_extent::RepositoryOutcome,
+    networks::SessionNetworks, opened_caches::OpenedCaches, sandboxes::Sandboxes, toolchains,
+    workspace_extent::RepositoryOutcome,
 };
 use crate::{
     policy::{AbsPath, Digest, PolicySet, environment::EnvEntry, profile::Network},
@@ -95,6 +96,8 @@ pub struct Session {
     pub(super) unused_since: UnusedSince,
     /// Its sandboxes.
     pub sandboxes: Sandboxes,
+    /// The networks that these have in common.
+    pub(super) networks: SessionNetworks,
     /// What they have in common.
     pub(super) files: Arc<SharedFiles>,
     /// What it holds of the gateway's descriptors.

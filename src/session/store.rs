@@ -17,6 +17,7 @@ use std::{
 use super::{
     id::SessionId,
     launch_context::FILESYSTEM_TIMEOUT,
+    networks::SessionNetworks,
     principal::Principal,
     sandboxes::Sandboxes,
     session::{CloseBarrier, Lifetime, Session, UnusedSince},
@@ -189,6 +190,7 @@ pub(super) fn read(
         policy: Digest::from_bytes(record.policy_digest.as_ref().try_into().unwrap_or_default()),
         unused_since: UnusedSince::default(),
         sandboxes: Sandboxes::default(),
+        networks: SessionNetworks::default(),
         files: Arc::default(),
         descriptors: OnceLock::new(),
         close_barrier: CloseBarrier::default(),

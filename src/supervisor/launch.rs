@@ -6,7 +6,7 @@
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::exit,
 };
 
@@ -15,9 +15,10 @@ use prost::Message;
 
 use super::{
     gate_launch::{self, GateLaunch, StartedGate},
+    launch_network::{LaunchNetwork, PreparedNetwork, UserNamespace},
     outcome::{read_outcome, wait_until_ready},
-    setup::{self, LaunchSockets, NetworkMaker, OOM_SCORE_STEP, PlanDescriptors, PreparedNames, StageError},
-    subordinate_maps,
+    setup::{self, LaunchSockets, NetworkMaker, OOM_SCORE_STEP, PlanDescriptors, StageError},
+    subordinate_maps::{self, IdMaps},
 };
 use crate::{
     proto::supervisor::{
@@ -26,7 +27,7 @@ use crate::{
     sys::{
         credentials::UsernsOwner,
         fdpass::{self, FrameReceiver},
-        file, loopback,
+        file,
         namespace::{self, Cloned, IdPair, Parent},
         oom,
     },
@@ -45,6 +46,7 @@ pub fn main() -> ! {
         .unwrap_or_else(|failure| LaunchOutcome {
             answer: Answer::Failure(failure.into()),
             processes: Vec::new(),
+            network: Vec::new(),
         });
     exit(answer(&socket, result))
 }
@@ -52,12 +54,13 @@ pub fn main() -> ! {
 const EXIT_ANSWERED: i32 = 0;
 const EXIT_NO_SOCKET: i32 = 70;
 const EXIT_NOT_ANSWERED: i32 = 71;
-const EXIT_NO_NETWORK: i32 = 73;
 
 /// The answer, and the pidfds of supervisor and gate, if they were made: the gateway reaps failed ones too.
 struct LaunchOutcome {
     answer: Answer,
     processes: Vec<OwnedFd>,
+    /// Of a session's network that was made.
+    network: Vec<OwnedFd>,
 }
 
 fn receive_plan(socket: &OwnedFd) -> Result<(SandboxPlan, Vec<OwnedFd>), StageError> {
@@ -86,17 +89,26 @@ fn launch(
     }
     descriptors.v1_join_fds = setup::cgroups::open_v1_join_fds(&descriptors)?;
 
+    let id_maps = maps(plan, identity);
+    let given = std::mem::take(&mut descriptors.session_network);
+    let network = LaunchNetwork::enter(plan, &id_maps, network, &given)?;
+    drop(given);
+
     let (permission, permit) = pipe()?;
     let (outcome, report) = pipe()?;
     let (supervisors_end, gates_end) = gate_launch::sockets(plan)?.unzip();
-    let maker = match &network {
-        Some(prepared) => NetworkMaker::Launcher(prepared.prepare_names(plan)?),
-        None => NetworkMaker::Clone,
+    let (cloned, birthplace) = clone_supervisor(identity, &descriptors, &network)?;
+    let (maker, made, user_namespace) = match network {
+        LaunchNetwork::Host | LaunchNetwork::Clone => {
+            (NetworkMaker::Clone, Vec::new(), UserNamespace::Gateways)
+        }
+        LaunchNetwork::Entered { names, made, user_namespace } => {
+            (NetworkMaker::Launcher(names), made, user_namespace)
+        }
     };
-    let (cloned, birthplace) = clone_supervisor(plan, identity, &descriptors, network)?;
     match cloned {
         Cloned::Child => {
-            drop((permit, outcome, gates_end, descriptors.gate_listener.take()));
+            drop((permit, outcome, gates_end, made, descriptors.gate_listener.take()));
             setup::run(
                 plan,
                 identity,
@@ -113,7 +125,7 @@ fn launch(
             };
             descriptors.binds.clear();
             let ready = seated
-                .and_then(|()| write_maps_and_release(plan, identity, pid, &permit))
+                .and_then(|()| write_maps_and_release(identity, &id_maps, user_namespace, pid, &permit))
                 .map_err(|failure| first_failure(pid, &outcome, failure))
                 .and_then(|granted| wait_until_ready(&outcome).map(|()| granted))
                 .and_then(|granted| {
@@ -125,7 +137,12 @@ fn launch(
                     let gate_pid = gate.as_ref().map_or(0, |gate| gate.pid.as_raw().unsigned_abs());
                     processes.extend(gate.map(|gate| gate.process));
                     let one_id = identity.separate_ids && !granted.separate_ids;
-                    Answer::Launched(Launched { host_pid: pid.as_raw().unsigned_abs(), gate_pid, one_id })
+                    Answer::Launched(Launched {
+                        host_pid: pid.as_raw().unsigned_abs(),
+                        gate_pid,
+                        one_id,
+                        session_network: made.len() as u32,
+                    })
                 }
                 Err(failure) => {
                     // It may still wait for the id maps. It is the gateway's child, so the gateway reaps it.
@@ -133,7 +150,8 @@ fn launch(
                     Answer::Failure(failure.into())
                 }
             };
-            Ok(LaunchOutcome { answer, processes })
+            let network = if matches!(answer, Answer::Launched(_)) { made } else { Vec::new() };
+            Ok(LaunchOutcome { answer, processes, network })
         }
     }
 }
@@ -151,40 +169,6 @@ fn start_gate(
     launch.start(plan, identity).map(Some)
 }
 
-/// A network namespace with its loopback up, made while the launcher waits for its plan: it takes as long as the
-/// rest of a sandbox together. It belongs to the host's user namespace, so no process inside has power over it.
-struct PreparedNetwork {
-    host: OwnedFd,
-}
-
-impl PreparedNetwork {
-    /// Enters a new network namespace. Without the privilege for it returns `None`, and stays in the host's.
-    fn make() -> Option<Self> {
-        let host = file::open_read(Path::new("/proc/self/ns/net")).ok()?;
-        nix::sched::unshare(CloneFlags::CLONE_NEWNET).ok()?;
-        let made = Self { host };
-        if loopback::bring_up().is_ok() {
-            return Some(made);
-        }
-        match made.restore_host_network() {
-            Ok(()) => None,
-            // A launcher in an unknown network namespace must not launch anything.
-            Err(_) => exit(EXIT_NO_NETWORK),
-        }
-    }
-
-    /// Gives it what finds or refuses names.
-    fn prepare_names(&self, plan: &SandboxPlan) -> Result<PreparedNames, StageError> {
-        PreparedNames::prepare(plan)
-    }
-
-    /// Returns to the host's network namespace.
-    fn restore_host_network(self) -> Result<(), StageError> {
-        nix::sched::setns(self.host, CloneFlags::CLONE_NEWNET)
-            .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno))
-    }
-}
-
 fn pipe() -> Result<(OwnedFd, OwnedFd), StageError> {
     nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
         .map_err(|errno| StageError::new(Stage::CloneNamespaces, errno))
@@ -199,20 +183,18 @@ enum InitialCgroup {
 }
 
 fn clone_supervisor(
-    plan: &SandboxPlan,
     identity: &Identity,
     descriptors: &PlanDescriptors,
-    network: Option<PreparedNetwork>,
+    network: &LaunchNetwork,
 ) -> Result<(Cloned, InitialCgroup), StageError> {
     let mut namespaces = CloneFlags::CLONE_NEWUSER
         | CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWPID
         | CloneFlags::CLONE_NEWIPC
         | CloneFlags::CLONE_NEWUTS;
-    match (plan.own_network, network) {
-        (true, Some(_)) | (false, None) => {}
-        (true, None) => namespaces |= CloneFlags::CLONE_NEWNET,
-        (false, Some(network)) => network.restore_host_network()?,
+    match network {
+        LaunchNetwork::Clone => namespaces |= CloneFlags::CLONE_NEWNET,
+        LaunchNetwork::Host | LaunchNetwork::Entered { .. } => {}
     }
     setup::user_limits::limit_namespace().map_err(StageError::of_step(Stage::CloneNamespaces, 1))?;
     let owner = identity
@@ -244,21 +226,25 @@ fn clone(
 
 /// Writes the id maps that need privilege, and lets the supervisor continue. Returns the ids that there are.
 fn write_maps_and_release(
-    plan: &SandboxPlan,
     identity: &Identity,
+    IdMaps { uids, gids }: &IdMaps,
+    user_namespace: UserNamespace,
     supervisor: Pid,
     permit: &OwnedFd,
 ) -> Result<Identity, StageError> {
-    let (uids, gids) = maps(plan, identity);
     let (granted, permission) = if identity.privileged {
         let process = PathBuf::from(format!("/proc/{supervisor}"));
-        namespace::write_map(&process, "uid_map", &uids)
+        namespace::write_map(&process, "uid_map", uids)
             .map_err(|errno| StageError::at(Stage::IdMap, 0, errno))?;
-        namespace::write_map(&process, "gid_map", &gids)
+        namespace::write_map(&process, "gid_map", gids)
             .map_err(|errno| StageError::at(Stage::IdMap, 1, errno))?;
         (identity.clone(), setup::MAPS_WRITTEN)
     } else if identity.separate_ids {
-        match subordinate_maps::write(supervisor, &uids, &gids)? {
+        let mapped = match user_namespace {
+            UserNamespace::Gateways => subordinate_maps::write(supervisor, uids, gids)?,
+            UserNamespace::SessionNetworks => subordinate_maps::write_directly(supervisor, uids, gids)?,
+        };
+        match mapped {
             subordinate_maps::Mapped::Written => (identity.clone(), setup::MAPS_WRITTEN),
             subordinate_maps::Mapped::Refused => (setup::one_id(identity), setup::WRITE_OWN_MAP),
         }
@@ -270,7 +256,7 @@ fn write_maps_and_release(
 }
 
 /// Which ids of the sandbox are which of the host: the supervisor's, the commands', the gate's, and groups.
-fn maps(plan: &SandboxPlan, identity: &Identity) -> (Vec<IdPair>, Vec<IdPair>) {
+fn maps(plan: &SandboxPlan, identity: &Identity) -> IdMaps {
     let mut uids = vec![
         IdPair { inside: 0, outside: identity.supervisor_host_uid },
         IdPair { inside: identity.command_uid, outside: identity.command_host_uid },
@@ -285,7 +271,7 @@ fn maps(plan: &SandboxPlan, identity: &Identity) -> (Vec<IdPair>, Vec<IdPair>) {
     }
     let more = identity.groups.iter();
     gids.extend(more.map(|group| IdPair { inside: group.inside_gid, outside: group.host_gid }));
-    (uids, gids)
+    IdMaps { uids, gids }
 }
 
 /// The first failure of a supervisor that could not be released: it may have failed by itself before, and reported
@@ -301,7 +287,7 @@ fn first_failure(supervisor: Pid, outcome: &OwnedFd, failure: StageError) -> Sta
 
 fn answer(socket: &OwnedFd, launch: LaunchOutcome) -> i32 {
     let message = LaunchResult { result: Some(launch.answer) };
-    let descriptors: Vec<_> = launch.processes.iter().map(AsFd::as_fd).collect();
+    let descriptors: Vec<_> = launch.processes.iter().chain(&launch.network).map(AsFd::as_fd).collect();
     let sent = wire::encode(&message, descriptors.len())
         .is_ok_and(|frame| fdpass::send(socket.as_fd(), &frame, &descriptors).is_ok());
     if sent {

@@ -5,6 +5,7 @@
 
 mod gate_launch;
 mod launch;
+mod launch_network;
 mod outcome;
 mod ready;
 mod route_counters;

@@ -85,6 +85,7 @@ impl Sandbox {
             caches: Vec::new(),
             agent: None,
             certificates: None,
+            session_network: None,
             session_files: Default::default(),
             governing: Arc::default(),
             assignment: Default::default(),

@@ -12,6 +12,7 @@ mod owner_process;
 mod reaping;
 mod refusals;
 mod session_files;
+mod session_network;
 mod spawn_errors;
 mod stopping;
 mod watching;

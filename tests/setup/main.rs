@@ -89,6 +89,7 @@ impl Place {
             caches: Vec::new(),
             agent: None,
             certificates: None,
+            session_network: None,
             session_files: Default::default(),
             governing: Arc::default(),
             assignment: Default::default(),

@@ -1,5 +1,7 @@
 //! The files by which programs in a sandbox find names: nsswitch.conf(5) and resolv.conf(5).
 
+use std::net::Ipv4Addr;
+
 /// nsswitch.conf(5) of a sandbox with a network of its own: files, and the resolver on its loopback, which answers or refuses at once.
 /// Programs that ask a server that cannot be reached try again for a minute.
 pub(super) fn name_sources() -> String {
@@ -13,4 +15,6 @@ pub(super) fn name_sources() -> String {
 }
 
 /// resolv.conf(5) where names are answered by the sandbox's own resolver, at once or never.
-pub(super) const RESOLV_CONF: &str = "nameserver 127.0.0.1\noptions timeout:5 attempts:2\n";
+pub(super) fn resolv_conf(resolver: Ipv4Addr) -> String {
+    format!("nameserver {resolver}\noptions timeout:5 attempts:2\n")
+}

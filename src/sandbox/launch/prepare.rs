@@ -6,6 +6,7 @@
 use std::{
     fs::DirBuilder,
     io,
+    net::Ipv4Addr,
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::{
@@ -22,7 +23,9 @@ use crate::{
     cgroup::limits::{CgroupLimitValues, SOCKET_BYTES},
     failpoint,
     policy::profile::{CgroupLimits, IdentityRule, Network, Profile},
-    proto::supervisor::{GatePlan, Identity, MappedGroup, Mount, ProxyPlan, SandboxPlan, mount::Kind},
+    proto::supervisor::{
+        GatePlan, Identity, MappedGroup, Mount, ProxyPlan, SandboxPlan, SessionNetworkPlan, mount::Kind,
+    },
     sandbox::{
         cgroup::{gateway::PrincipalCgroup, sandbox::SandboxCgroup},
         host::{
@@ -39,6 +42,7 @@ use crate::{
             rootfs,
         },
         roots, sandbox_state,
+        session_network::{LaunchShare, SessionNetwork},
         spec::{SandboxSpec, SessionFilesUse, SharedHostId, Shortfall},
     },
     wire::{gate::SOCKET_NAME, launch::PLAN_VERSION},
@@ -66,6 +70,7 @@ pub(super) struct PreparedLaunch {
     pub(super) sources: Vec<OwnedFd>,
     pub(super) claim: Option<OwnedFd>,
     pub(super) session_claim: Option<Arc<OwnedFd>>,
+    pub(super) shared_network: Option<LaunchShare>,
     pub(super) shortfalls: Vec<Shortfall>,
     pub(super) ptys: PtyReservation,
     pub(super) launcher: PathBuf,
@@ -125,9 +130,14 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let shown: Vec<_> = spec.roots.iter().chain(caches).map(roots::visible).collect();
     spec.governing.check(&shown).and_then(|()| spec.governing.check_profile_paths(&profile.filesystem))?;
     let covered = spec.governing.read_only_program();
-    let homes =
-        PrivateFiles { caller: &spec.caller_home, caches: &spec.caches, session: &spec.session_files };
-    let mut view = rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, &homes, covered)?;
+    let shared_network = spec.session_network.as_ref().map(SessionNetwork::share);
+    let private = PrivateFiles {
+        caller: &spec.caller_home,
+        caches: &spec.caches,
+        session: &spec.session_files,
+        resolver: shared_network.as_ref().map_or(Ipv4Addr::LOCALHOST, |shared| shared.resolver),
+    };
+    let mut view = rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, &private, covered)?;
     let ptys = reserve_ptys(host, spec.owner.uid, &mut view.mounts, &mut shortfalls);
 
     let directory = state.join("sandboxes").join(&spec.id);
@@ -169,6 +179,10 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
             Network::Host => false,
         },
         proxy: Some(ProxyPlan { enabled: spec.network == Network::Proxy }),
+        session_network: shared_network.as_ref().map(|shared| SessionNetworkPlan {
+            descriptors: shared.given.len() as u32,
+            resolver: shared.resolver.into(),
+        }),
         mounts: view.mounts,
         cgroups,
         seccomp: Some(seccomp),
@@ -198,6 +212,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         sources: view.sources,
         claim,
         session_claim,
+        shared_network,
         shortfalls,
         ptys,
         launcher,

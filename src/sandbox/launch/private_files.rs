@@ -1,6 +1,6 @@
 //! What lies in a sandbox's `/tmp` and home before its first command, and which of the two the session's sandboxes share.
 
-use std::{io, os::fd::OwnedFd};
+use std::{io, net::Ipv4Addr, os::fd::OwnedFd};
 
 use crate::{
     proto::supervisor::{Mount, mount::Kind},
@@ -16,6 +16,8 @@ pub struct PrivateFiles<'a> {
     pub caches: &'a [SharedCache],
     /// Whose `/tmp` and home are.
     pub session: &'a SessionFilesUse,
+    /// Where its resolver listens, if it has a network of its own.
+    pub resolver: Ipv4Addr,
 }
 
 /// The directories between a directory and what lies below it, outermost first.

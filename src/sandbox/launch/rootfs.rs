@@ -7,6 +7,7 @@
 mod caches;
 
 use std::{
+    net::Ipv4Addr,
     os::{fd::AsFd, fd::OwnedFd, unix::fs::OpenOptionsExt},
     path::Path,
 };
@@ -16,7 +17,7 @@ use crate::{
     proto::supervisor::{Identity, MappedGroup, Mount, mount::Kind},
     sandbox::{
         launch::{
-            name_files::{RESOLV_CONF, name_sources},
+            name_files::{name_sources, resolv_conf},
             private_files::{self, PrivateFiles},
             protected,
             rootfs_error::RootfsError,
@@ -58,7 +59,7 @@ pub fn plan(
         Network::Host => plan.add_resolv_conf(),
         Network::None | Network::Proxy => {
             plan.add_file("/etc/nsswitch.conf", &name_sources());
-            plan.add_own_resolv_conf();
+            plan.add_own_resolv_conf(private.resolver);
         }
     }
     plan.add(Mount { kind: Kind::Proc.into(), target: "/proc".into(), ..Mount::default() });
@@ -230,11 +231,11 @@ impl RootfsPlanner<'_> {
     }
 
     /// The sandbox's own resolv.conf(5). Where there is no place for it, resolvers ask the loopback all the same.
-    fn add_own_resolv_conf(&mut self) {
+    fn add_own_resolv_conf(&mut self, resolver: Ipv4Addr) {
         let path = Path::new("/etc/resolv.conf");
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if let Ok(place) = check_path(&real).map(str::to_owned) {
-            self.add_file(&place, RESOLV_CONF);
+            self.add_file(&place, &resolv_conf(resolver));
         }
     }
 

@@ -138,6 +138,7 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
     let descriptors: Vec<BorrowedFd<'_>> = std::iter::once(prepared.listener.as_fd())
         .chain(prepared.cgroup_descriptors.iter().map(AsFd::as_fd))
         .chain(prepared.gate_listener.iter().map(AsFd::as_fd))
+        .chain(prepared.shared_network.iter().flat_map(|shared| shared.given.iter()).map(AsFd::as_fd))
         .chain(prepared.sources.iter().map(AsFd::as_fd))
         .chain(prepared.claim.iter().map(AsFd::as_fd))
         .chain(prepared.session_claim.iter().map(AsFd::as_fd))
@@ -154,9 +155,11 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
         .map_err(LaunchError::Send)
         .and_then(|()| receive_answer(launcher.socket()));
     let answer = match heard {
-        Ok((Answer::Launched(launched), processes)) => Processes::of(processes, &prepared)
-            .map(|processes| (launched, processes))
-            .ok_or(LaunchError::MalformedAnswer),
+        Ok((Answer::Launched(launched), processes)) => {
+            Processes::of(processes, launched.session_network, &prepared)
+                .map(|processes| (launched, processes))
+                .ok_or(LaunchError::MalformedAnswer)
+        }
         Ok((Answer::Failure(failure), _)) => Err(explain(&failure, &prepared.plan)),
         Err(error) => Err(error),
     };
@@ -170,18 +173,25 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
     }
 }
 
-/// Pidfds of what was launched.
+/// Pidfds of what was launched, and what it has made.
 struct Processes {
     supervisor: OwnedFd,
     gate: Option<OwnedFd>,
+    /// The descriptors of a session's network that was made.
+    network: Vec<OwnedFd>,
 }
 
 impl Processes {
-    /// `None` if there are not as many as the plan has.
-    fn of(descriptors: Vec<OwnedFd>, prepared: &PreparedLaunch) -> Option<Self> {
+    /// `None` if there are not as many as the plan has and the answer says.
+    fn of(descriptors: Vec<OwnedFd>, network: u32, prepared: &PreparedLaunch) -> Option<Self> {
         let mut descriptors = descriptors.into_iter();
-        let processes = Self { supervisor: descriptors.next()?, gate: descriptors.next() };
-        (processes.gate.is_some() == prepared.gate_listener.is_some()).then_some(processes)
+        let supervisor = descriptors.next()?;
+        let gate = match prepared.gate_listener {
+            Some(_) => Some(descriptors.next()?),
+            None => None,
+        };
+        let rest: Vec<_> = descriptors.collect();
+        (rest.len() == network as usize).then_some(Self { supervisor, gate, network: rest })
     }
 }
 
@@ -199,6 +209,9 @@ fn conclude(
     prepared: PreparedLaunch,
 ) -> UnclaimedSandbox {
     let cleanup = prepared.cleanup;
+    if let Some(shared) = prepared.shared_network {
+        shared.made(processes.network);
+    }
     let gate = processes.gate.map(|process| LaunchedGate {
         process,
         pid: answer.gate_pid,

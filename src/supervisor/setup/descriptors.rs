@@ -30,6 +30,9 @@ pub struct PlanDescriptors {
     pub listener: OwnedFd,
     /// The socket on which the gate listens, if there is one.
     pub gate_listener: Option<OwnedFd>,
+    /// The session's network namespace, and the user namespace to which it belongs if that is not the launcher's: empty where the plan
+    /// gives none.
+    pub session_network: Vec<OwnedFd>,
     /// The cgroups, in the plan's order.
     pub directories: Vec<CgroupDirectory>,
     /// The sources of binds with `from_descriptor`, in the plan's order. In a privileged launch they are replaced
@@ -70,6 +73,11 @@ impl PlanDescriptors {
             true => Some(rest.pop_front().ok_or_else(StageError::malformed_plan)?),
             false => None,
         };
+        let shared = plan.session_network.map_or(0, |network| network.descriptors as usize);
+        if shared > rest.len() {
+            return Err(StageError::malformed_plan());
+        }
+        let session_network = rest.drain(..shared).collect();
         let count = plan.mounts.iter().filter(|mount| mount.from_descriptor).count();
         if rest.len() < count {
             return Err(StageError::malformed_plan());
@@ -80,6 +88,7 @@ impl PlanDescriptors {
             Ok(Self {
                 listener,
                 gate_listener,
+                session_network,
                 directories,
                 binds: rest,
                 claim,

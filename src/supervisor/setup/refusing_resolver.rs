@@ -1,7 +1,7 @@
 //! The socket of a resolver on the loopback of a sandbox without a way out.
 //!
 //! The supervisor refuses every name that is asked for there, so that programs fail at once, and it is known what they wanted. No packet
-//! leaves the sandbox.
+//! leaves the sandbox. Sandboxes that have one loopback in common have an address each, so that each knows what its own command wanted.
 
 use std::{
     net::{Ipv4Addr, UdpSocket},
@@ -32,8 +32,9 @@ pub fn open(plan: &SandboxPlan) -> Result<Option<OwnedFd>, StageError> {
     if !plan.own_network || proxy_listeners::has_proxies(plan)? {
         return Ok(None);
     }
+    let address = plan.session_network.map_or(Ipv4Addr::LOCALHOST, |network| network.resolver.into());
     let bind = || -> std::io::Result<OwnedFd> {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, RESOLVER_PORT))?;
+        let socket = UdpSocket::bind((address, RESOLVER_PORT))?;
         socket.set_nonblocking(true)?;
         Ok(OwnedFd::from(socket))
     };

@@ -1,0 +1,167 @@
+//! The loopback is a session's, too: a server in one command and its client in another one meet, whether they have one sandbox or each has
+//! its own for want of cgroups.
+
+use std::{fs, sync::Arc};
+
+use crate::support::{
+    EndOfInput, Gateway, Options, Session, Terminal,
+    api::{Network, Outcome},
+    code, is_root, skip,
+};
+
+/// A user that nobody is.
+const USER: u32 = 54_372;
+
+const SERVER: &str = "import http.server\n\
+                      server = http.server.ThreadingHTTPServer(('127.0.0.1', 8123), http.server.SimpleHTTPRequestHandler)\n\
+                      print('ready', flush=True)\nserver.serve_forever()";
+const CLIENT: &str = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8123/page', timeout=20).read().decode(), end='')";
+
+/// An ordinary user has no cgroup to make limits in, and neither has a host without a v2 tree.
+fn without_limits(policy: &mut toml::Table) {
+    let alone: toml::Table = toml::from_str("extends = 'workspace'\nisolation = 'terminal'\n").expect("TOML");
+    let profiles = policy["profile"].as_table_mut().expect("a table");
+    profiles.insert("alone".into(), alone.into());
+    for profile in ["workspace", "offline"] {
+        policy["profile"][profile]["limits"]["requirement"] = "prefer".into();
+    }
+}
+
+async fn serve(session: &Session) -> Terminal {
+    let server = session.command("python3").args(["-u", "-c", SERVER]).create().await;
+    server.until("ready").await;
+    server
+}
+
+/// What a client of the session says, under a profile.
+async fn fetch(session: &Session, profile: &str) -> Result<String, String> {
+    let client = session.command("python3").args(["-c", CLIENT]);
+    let done = client.with(|request| request.profile = profile.into()).finish().await;
+    match code(&done.outcome) {
+        0 => Ok(done.text()),
+        _ => Err(done.text()),
+    }
+}
+
+async fn must_meet(session: &Session, other: &Session) {
+    fs::write(session.workspace.join("page"), "hello\n").expect("a file can be written");
+    // The network is there when the sandbox that began it is not any more.
+    for _ in 0..2 {
+        let server = serve(session).await;
+        assert_eq!(fetch(session, "workspace").await.as_deref(), Ok("hello\n"));
+        // Their other resources are not one another's: a kill of one ends nothing of the other.
+        assert_eq!(fetch(session, "workspace").await.as_deref(), Ok("hello\n"));
+        for (whose, session, profile) in [
+            ("another profile", session, "offline"),
+            ("a sandbox that is to be alone", session, "alone"),
+            ("another session", other, "workspace"),
+        ] {
+            let refused = fetch(session, profile).await.expect_err(whose);
+            assert!(refused.contains("Connection refused"), "{whose}: {refused}");
+        }
+        server.kill(None).await;
+        server.wait().await;
+        server.release().await;
+        let refused = fetch(session, "workspace").await.expect_err("its server is gone");
+        assert!(refused.contains("Connection refused"), "{refused}");
+    }
+    // As in a network of its own, there is nothing but the loopback, and nobody may change it.
+    let links =
+        session.sh("tail -n +3 /proc/net/dev | cut -d: -f1; cat /proc/net/route | wc -l").finish().await;
+    assert_eq!(links.text().split_whitespace().collect::<Vec<_>>(), ["lo", "1"]);
+    let changed = "import fcntl, socket, struct\ns = socket.socket()\n\
+                   fcntl.ioctl(s, 0x8914, struct.pack('16sh', b'lo', 0))";
+    let changed = session.command("python3").args(["-c", changed]).finish().await;
+    assert!(changed.text().contains("PermissionError"), "{}", changed.text());
+    let nested = session.sh("unshare --user true").finish().await;
+    assert_ne!(code(&nested.outcome), 0, "{}", nested.text());
+}
+
+/// Commands that ask at the same time: each is told of its own names.
+async fn must_be_told_apart(session: &Session) {
+    let ask = |name: &str, then: &str| {
+        session.sh(&format!("getent hosts {name}; echo asked; {then}; exit 1")).stdin()
+    };
+    let first = ask("first.example", "read line").create().await;
+    first.until("asked").await;
+    let second = ask("second.example", "true").finish().await;
+    let names = |outcome: &Outcome| {
+        outcome.unreachable.as_ref().map(|unreachable| unreachable.names.clone()).unwrap_or_default()
+    };
+    assert_eq!(names(&second.outcome), ["second.example"]);
+    first.write(b"\n", EndOfInput::After).await.expect("it reads");
+    assert_eq!(names(&first.wait().await), ["first.example"]);
+    first.release().await;
+}
+
+async fn must_hold_for(options: Options, has_own_sandboxes: bool) {
+    let user = options.user;
+    let gateway: Arc<Gateway> = Gateway::start_with(options);
+    let open = async || match user {
+        Some(user) => Session::open_as(&gateway, user).await,
+        None => Session::open(&gateway).await,
+    };
+    let (session, other) = (open().await, open().await);
+    let two = [session.idle("one").create().await, session.idle("two").create().await];
+    let sandboxes = fs::read_dir(gateway.state.join("sandboxes")).expect("it is there").count();
+    assert_eq!(sandboxes, if has_own_sandboxes { 2 } else { 1 });
+    for terminal in two {
+        terminal.release().await;
+    }
+    must_meet(&session, &other).await;
+    if has_own_sandboxes {
+        must_be_told_apart(&session).await;
+    }
+    let proxied = session.sh("echo $HTTP_PROXY").with(|request| request.network = Network::Proxy as i32);
+    let proxied = proxied.finish().await;
+    assert!(proxied.text().trim().ends_with("@127.0.0.1:3128"), "{}", proxied.text());
+    session.close().await;
+    other.close().await;
+    gateway.stop();
+}
+
+fn options() -> Options {
+    Options { policy: Some(without_limits), ..Options::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn commands_of_one_sandbox_meet_on_the_loopback() {
+    must_hold_for(options(), false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn commands_of_a_user_with_cgroups_meet_on_the_loopback() {
+    if !is_root() {
+        return skip("only root can start a gateway as another user");
+    }
+    must_hold_for(Options { user: Some(USER), delegated: true, ..options() }, false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn commands_of_a_user_with_sandboxes_of_their_own_meet_on_the_loopback() {
+    if !is_root() {
+        return skip("only root can start a gateway as another user");
+    }
+    must_hold_for(Options { user: Some(USER), ..options() }, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn commands_of_a_user_with_subordinate_ids_and_sandboxes_of_their_own_meet_on_the_loopback() {
+    if !is_root() {
+        return skip("only root can start a gateway as another user");
+    }
+    must_hold_for(Options { user: Some(USER), subordinate_ids: true, ..options() }, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn commands_on_a_host_without_a_v2_tree_meet_on_the_loopback() {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("a host has mounts");
+    let mounted = |kind: &str| {
+        let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        lines.find(|words| words.get(2) == Some(&kind)).map(|words| words[1].to_owned())
+    };
+    let Some(tree) = mounted("cgroup").and(mounted("cgroup2")).filter(|_| is_root()) else {
+        return skip("needs root, v1 hierarchies and a v2 tree that can be hidden");
+    };
+    must_hold_for(Options { hidden_mount: Some(tree), ..options() }, true).await;
+}
