@@ -159,6 +159,8 @@ reasons! {
     LimitReached = "LIMIT_REACHED", ResourceExhausted;
     /// A protection could not be put in force, so nothing ran. The metadata has the stage.
     ConfinementUnavailable = "CONFINEMENT_UNAVAILABLE", FailedPrecondition;
+    /// A directory of the session was removed, or another one is in its place.
+    RootGone = "ROOT_GONE", FailedPrecondition;
     /// The file to be executed is not the one that policy evaluated, so nothing ran.
     ProgramChanged = "PROGRAM_CHANGED", FailedPrecondition;
     /// A secret cannot be read or masked, so nothing ran. The metadata has its name.

@@ -12,8 +12,8 @@ use super::{
     request::{
         arguments::{AcpArguments, DoctorArguments, ReapArguments, RunArguments, ServeArguments},
         terminal_arguments::{
-            KillArguments, LogsArguments, PruneArguments, PsArguments, RmArguments, StopArguments,
-            WaitArguments,
+            CloseArguments, KillArguments, LogsArguments, PruneArguments, PsArguments, RmArguments,
+            StopArguments, WaitArguments,
         },
     },
     run::exec::ExecArguments,
@@ -59,6 +59,7 @@ pub(super) enum CliCommand {
     Kill(KillArguments),
     Wait(WaitArguments),
     Rm(RmArguments),
+    Close(CloseArguments),
     Prune(PruneArguments),
     Approvals(ApprovalsArguments),
     Audit(AuditArguments),

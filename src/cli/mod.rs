@@ -142,6 +142,7 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
         CliCommand::Kill(arguments) => terminal::terminals::kill(arguments).await,
         CliCommand::Wait(arguments) => terminal::terminals::wait(arguments).await,
         CliCommand::Rm(arguments) => terminal::terminals::rm(arguments).await,
+        CliCommand::Close(arguments) => terminal::sessions::close(arguments).await,
         CliCommand::Prune(arguments) => host::prune::prune(arguments).await,
         CliCommand::Approvals(arguments) => approvals::run(arguments).await,
         CliCommand::Audit(arguments) => audit::audit::audit(arguments).await,

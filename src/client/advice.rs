@@ -21,6 +21,7 @@ pub fn advice_when_not_started(reason: &str) -> &'static str {
         "CONFINEMENT_UNAVAILABLE" => {
             "nothing ran; the user can see what this host lacks with `provost doctor`"
         }
+        "ROOT_GONE" => "the workspace was removed or replaced; open another session on it",
         "SANDBOX_LOST" => "the sandbox has ended with all that ran in it; try again",
         _ => "",
     }

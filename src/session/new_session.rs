@@ -64,11 +64,19 @@ pub enum OpenError {
     #[error("{0} leads to a directory whose name is not text")]
     RootName(String),
     /// A session of this name is open, and is another one.
-    #[error("a session of this name is open, with another value: close it, or take another name")]
+    #[error(
+        "a session of this name is open, with another value: close it (`provost close NAME`), or take another name"
+    )]
     OtherSession {
         /// The field of the request that differs; `name` for the policy, which has changed meanwhile.
         field: &'static str,
     },
+    /// A session of this name is open, on a directory that was removed or replaced since.
+    #[error(
+        "a session of this name is open, and another directory is at {:?} now: close it (`provost close NAME`), or take another name",
+        .0.as_path()
+    )]
+    RootReplaced(AbsPath),
     /// The session is to end with its owner's process, and the kernel does not tell which one that is.
     #[error("the calling process is not known, so the session cannot end with it")]
     NoOwnerProcess,

@@ -63,6 +63,11 @@ pub(super) fn open(base: Option<BorrowedFd<'_>>, path: &Path, kind: Kind) -> Res
     Ok(Opened { descriptor, found: FoundPath { path: real, object } })
 }
 
+/// Which object a descriptor is of. `None`: the file system does not say.
+pub(super) fn object_of(descriptor: &OwnedFd) -> Option<ObjectId> {
+    fstat(descriptor).ok().map(|stat| object(&stat))
+}
+
 /// Which file or directory it is.
 pub(super) fn object(stat: &FileStat) -> ObjectId {
     (stat.st_dev, stat.st_ino)

@@ -18,6 +18,7 @@ use super::{
     new_session::{NewSession, OpenError},
     owner_process,
     principal::{Peer, Principal},
+    real_path,
     sandboxes::Sandboxes,
     session::{CloseBarrier, Session, UnusedSince, rebase},
     store::{self, Persistence, RestoreError},
@@ -132,6 +133,9 @@ impl Sessions {
         if let Some(named) = table.find_named(peer.principal, session.name.as_deref()) {
             if let Some(field) = named.differing_field(&session, policy) {
                 return Err(OpenError::OtherSession { field });
+            }
+            if let Some(root) = named.replaced_root(&session) {
+                return Err(OpenError::RootReplaced(root.clone()));
             }
             named.unused_since.reset();
             return Ok(Opened::Existing(named));
@@ -298,6 +302,7 @@ fn prepare(
         roles: workspace.open.iter().map(|root| root.role).collect(),
         named_roots: workspace.named,
         repository: workspace.repository,
+        root_objects: workspace.open.iter().map(|root| real_path::object_of(&root.descriptor)).collect(),
         root_descriptors: workspace.open,
         lost_roots: Vec::new(),
         cwd,

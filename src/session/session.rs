@@ -20,6 +20,7 @@ use crate::{
     policy::{AbsPath, Digest, PolicySet, environment::EnvEntry, profile::Network},
     sandbox::{
         governing::{Governing, GoverningError},
+        path_walk::ObjectId,
         roots,
         spec::{GitIdentity, Owner, Root, RootRole},
     },
@@ -56,6 +57,8 @@ pub struct Session {
     pub repository: RepositoryOutcome,
     /// The same directories, opened when the session was, or when this gateway found it.
     pub(super) root_descriptors: Vec<Root>,
+    /// What they were, in the order of the directories; `None`: it is not known.
+    pub(super) root_objects: Vec<Option<ObjectId>>,
     /// Those that were not there any more when this gateway found the session: no new sandbox can show them.
     pub(super) lost_roots: Vec<AbsPath>,
     /// Where its commands start.
@@ -153,6 +156,14 @@ impl Session {
             ("name", self.policy == asked.policy),
         ];
         pairs.into_iter().find(|(_, is_same)| !is_same).map(|(field, _)| field)
+    }
+
+    /// The directory that was removed or replaced since this session was opened, of the ones that another request names, too.
+    pub(super) fn replaced_root(&self, asked: &Self) -> Option<&AbsPath> {
+        let pairs = self.root_objects.iter().zip(&asked.root_objects);
+        let is_other =
+            |(opened, now): (&Option<ObjectId>, &Option<ObjectId>)| opened.is_none() || opened != now;
+        self.roots.iter().zip(pairs).find(|(_, objects)| is_other(*objects)).map(|(root, _)| root)
     }
 
     /// How long nothing has run in it, as far as those who call this have seen.

@@ -19,6 +19,7 @@ use super::{
     launch_context::FILESYSTEM_TIMEOUT,
     networks::SessionNetworks,
     principal::Principal,
+    real_path,
     sandboxes::Sandboxes,
     session::{CloseBarrier, Lifetime, Session, UnusedSince},
     store_roots,
@@ -140,11 +141,18 @@ pub(super) fn read(
     let rights = Rights { uid: owner.uid, gid: owner.gid, groups: record.owner_groups.clone().into() };
     let same_boot = record.boot_id == process::boot_id().map_err(RestoreError::Host)?;
     let (mut roots, mut roles, mut root_descriptors, mut lost_roots) = (vec![], vec![], vec![], vec![]);
+    let mut root_objects = Vec::new();
     for root in &record.roots {
         let path = AbsPath::parse(&root.path)?;
         match reopen_in_time(&path, root, &rights, governing, same_boot, hung)? {
-            Some(opened) => root_descriptors.push(opened),
-            None => lost_roots.push(path.clone()),
+            Some(opened) => {
+                root_objects.push(real_path::object_of(&opened.descriptor));
+                root_descriptors.push(opened);
+            }
+            None => {
+                root_objects.push(None);
+                lost_roots.push(path.clone());
+            }
         }
         roots.push(path);
         roles.push(store_roots::role(root));
@@ -165,6 +173,7 @@ pub(super) fn read(
         roots: roots.into(),
         roles,
         root_descriptors,
+        root_objects,
         lost_roots,
         cwd: AbsPath::parse(&record.cwd)?,
         env: env.into(),

@@ -65,6 +65,7 @@ impl From<&OpenError> for Reason {
             OpenError::Root(..)
             | OpenError::RootName(_)
             | OpenError::OtherSession { .. }
+            | OpenError::RootReplaced(_)
             | OpenError::ForeignOwnerProcess
             | OpenError::Governing(_) => Self::BadField,
             OpenError::NoOwnerProcess => Self::OwnerProcessUnknown,
@@ -157,11 +158,11 @@ impl From<&StartError> for Reason {
             StartError::Launch(_)
             | StartError::Connect(_)
             | StartError::TimedOut
-            | StartError::RootGone(_)
             | StartError::KeptCaches(_)
             | StartError::KeptCachesWait(_)
             | StartError::Net(_)
             | StartError::Gate(_) => Self::ConfinementUnavailable,
+            StartError::RootGone(_) => Self::RootGone,
             StartError::Descriptors(_) => Self::LimitReached,
         }
     }

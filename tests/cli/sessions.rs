@@ -134,3 +134,58 @@ fn an_idle_gateway_ends_and_one_with_a_session_does_not() {
     assert_eq!(gateway.end().code(), Some(0), "it ends by itself");
     assert!(!socket.exists());
 }
+
+#[test]
+fn a_session_whose_directory_was_replaced_is_refused_until_it_is_closed() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place);
+    let in_session = |script: &str| run(&place, &gateway, &["--session", "dev"], script);
+    let close = |session: &str| {
+        let mut close = place.provost();
+        close.args(["close", "--gateway", &gateway.address(), session]).output().expect("provost starts")
+    };
+    fs::write(place.work().join("file"), "first\n").expect("a file can be written");
+    assert_eq!(stdout(&in_session("echo kept > /tmp/kept; cat file")), "first\n");
+    fs::remove_dir_all(place.work()).expect("it is ours");
+    fs::create_dir(place.work()).expect("a directory can be made");
+    fs::write(place.work().join("file"), "second\n").expect("a file can be written");
+    let refused = in_session("cat file");
+    assert_eq!((code(&refused), stdout(&refused).as_str()), (125, ""), "{}", shown(&refused));
+    let said = stderr(&refused);
+    assert!(said.contains("another directory") && said.contains("provost close"), "{said}");
+    let top =
+        place.provost().args(["top", "--gateway", &gateway.address()]).output().expect("provost starts");
+    assert!(stdout(&top).contains("  dev  "), "{}", shown(&top));
+    assert_eq!(code(&close("dev")), 0);
+    let again = in_session("cat file; ls /tmp");
+    assert_eq!(stdout(&again), "second\n", "{}", shown(&again));
+    for unknown in ["other", "", "sess_01JD3ZK6T0000000000000000"] {
+        let refused = close(unknown);
+        assert_eq!(code(&refused), 125, "{unknown:?}: {}", shown(&refused));
+    }
+    gateway.stop();
+}
+
+/// By its id, with what runs in it.
+#[test]
+fn a_session_is_closed_with_all_that_runs_in_it() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place);
+    let mut serve = place.provost();
+    let script = "trap '' TERM; echo ready; touch running; while :; do sleep 0.1; done";
+    serve.args(["run", "--gateway", &gateway.address(), "--session", "dev", "--", "sh", "-c", script]);
+    let mut server = Running::start(serve.stdout(Stdio::piped()).stderr(Stdio::null()));
+    assert_eq!(server.line(), "ready");
+    let top =
+        place.provost().args(["top", "--gateway", &gateway.address()]).output().expect("provost starts");
+    let (text, is_id) = (stdout(&top), |word: &&str| word.starts_with("sess_"));
+    let id = text.split_whitespace().find(is_id).expect("the session has an id");
+    let mut close = place.provost();
+    let closed = close.args(["close", "--gateway", &gateway.address(), id]).output().expect("provost starts");
+    assert_eq!(code(&closed), 0, "{}", shown(&closed));
+    assert_ne!(server.end().code(), Some(0));
+    let top =
+        place.provost().args(["top", "--gateway", &gateway.address()]).output().expect("provost starts");
+    assert!(stdout(&top).starts_with("0 sessions"), "{}", shown(&top));
+    gateway.stop();
+}

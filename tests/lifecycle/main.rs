@@ -11,6 +11,7 @@ mod isolation;
 mod owner_process;
 mod reaping;
 mod refusals;
+mod removed_roots;
 mod session_files;
 mod session_network;
 mod spawn_errors;

@@ -139,6 +139,7 @@ fn advice_for(code: Code, reason: &str) -> Option<String> {
         (_, "CONFINEMENT_UNAVAILABLE") => {
             "run `provost doctor` to see what this host lacks and how to get it"
         }
+        (_, "ROOT_GONE") => "`provost close SESSION` ends the session; the next command opens it again",
         (_, "SANDBOX_LOST") => "nothing of the command is left; how it would have ended is not known",
         (Code::Unavailable, _) => "the gateway is stopping or not there; try again when it serves",
         _ => return None,

@@ -130,6 +130,22 @@ pub(in crate::cli) struct RmArguments {
     pub(in crate::cli) terminal: String,
 }
 
+/// `provost close`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Close a session and end everything in it",
+    long_about = "Closes a session: stops all its commands, SIGTERM first and SIGKILL after the grace period of their profiles, and \
+                  removes its terminals, its /tmp and its home. The workspace and the journal stay. Returns when this is done.",
+    after_help = "Examples:\n  provost close dev\n  provost close sess_01JD3ZK6T0000000000000000"
+)]
+pub(in crate::cli) struct CloseArguments {
+    #[command(flatten)]
+    pub(in crate::cli) gateway: GatewayArguments,
+    /// The session's id, or the name that it was given by --session
+    #[arg(value_name = "SESSION")]
+    pub(in crate::cli) session: String,
+}
+
 /// `provost prune`.
 #[derive(Debug, Args)]
 #[command(

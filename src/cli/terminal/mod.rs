@@ -5,5 +5,6 @@ pub mod cast;
 pub mod forward;
 pub mod logs;
 pub mod record;
+pub mod sessions;
 pub mod terminals;
 pub mod top;

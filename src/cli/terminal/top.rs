@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use tokio::time::sleep;
 
-use super::terminals;
+use super::{sessions, terminals};
 use crate::{
     cli::{
         console::{
@@ -21,7 +21,7 @@ use crate::{
         request::{argument_values::parse_duration, arguments::GatewayArguments},
     },
     client::Client,
-    proto::v1,
+    printable,
 };
 
 /// Moves to the first line, and clears what is behind.
@@ -74,21 +74,20 @@ pub(in crate::cli) async fn top(arguments: TopArguments) -> Result<u8, CliError>
 }
 
 async fn page(mut client: Client) -> Result<String, CliError> {
-    let (mut sessions, mut request) = (Vec::new(), v1::ListSessionsRequest::default());
-    loop {
-        let page = client.sessions.list_sessions(request.clone()).await?.into_inner();
-        sessions.extend(page.sessions);
-        if page.next_page_token.is_empty() {
-            break;
-        }
-        request.page_token = page.next_page_token;
-    }
+    let sessions = sessions::all(&mut client).await?;
     let running: u32 = sessions.iter().map(|session| session.live_terminals).sum();
     let ended: u32 = sessions.iter().map(|session| session.finished_terminals).sum();
     let mut text = format!("{} sessions, {running} commands running, {ended} ended\n\n", sessions.len());
     for session in &sessions {
         let root = session.roots.first().map(String::as_str).unwrap_or_default();
-        text += &format!("{}  {}  {root}\n", session.id, session.profile);
+        let name = if session.name.is_empty() { "-" } else { &session.name };
+        text += &format!(
+            "{}  {}  {}  {}\n",
+            session.id,
+            printable::line(name),
+            session.profile,
+            printable::line(root)
+        );
     }
     Ok(text + "\n" + &terminals::table(&terminals::all(client.terminals).await?))
 }

@@ -115,6 +115,7 @@ fn sandbox(error: &StartError) -> Status {
             | LaunchError::Receive(_)
             | LaunchError::NoAnswer
             | LaunchError::MalformedAnswer
+            | LaunchError::SourceGone { .. }
             | LaunchError::Wait(_),
         )
         | StartError::Descriptors(_) => "launch".to_owned(),

@@ -104,6 +104,9 @@ pub fn session_error(error: &OpenError) -> Status {
         OpenError::OtherSession { field } => {
             bad_field(FieldError { field: (*field).into(), problem: error.to_string() })
         }
+        OpenError::RootReplaced(_) => {
+            bad_field(FieldError { field: "roots".into(), problem: error.to_string() })
+        }
         OpenError::Governing(_) => {
             bad_field(FieldError { field: "roots".into(), problem: error_chain(error) })
         }

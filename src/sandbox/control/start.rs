@@ -45,7 +45,7 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 pub enum StartError {
     /// It could not be launched.
     #[error(transparent)]
-    Launch(#[from] LaunchError),
+    Launch(LaunchError),
     /// It was launched, and the handshake failed.
     #[error(transparent)]
     Connect(#[from] ControlConnectError),
@@ -70,6 +70,15 @@ pub enum StartError {
     /// It was launched, and did not answer in time.
     #[error("the sandbox did not answer within {} s", HELLO_TIMEOUT.as_secs())]
     TimedOut,
+}
+
+impl From<LaunchError> for StartError {
+    fn from(error: LaunchError) -> Self {
+        match error {
+            LaunchError::SourceGone { path } => Self::RootGone(path),
+            other => Self::Launch(other),
+        }
+    }
 }
 
 impl StartError {

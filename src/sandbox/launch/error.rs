@@ -105,6 +105,12 @@ pub enum LaunchError {
         /// Which one.
         name: String,
     },
+    /// A directory that the sandbox shows was removed.
+    #[error("{path:?} is gone, or another directory is in its place")]
+    SourceGone {
+        /// Where the sandbox shows it.
+        path: PathBuf,
+    },
     /// The launch timed out, or no thread was free for it.
     #[error("wait for the launch")]
     Wait(#[source] PoolError),
@@ -134,6 +140,12 @@ pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError
         && errno == Errno::EINVAL
     {
         return LaunchError::SessionFiles { name: mount.shared.clone() };
+    }
+    if let (Stage::Mount, Some(mount)) = (stage, mount(failure.index))
+        && mount.from_descriptor
+        && matches!(errno, Errno::ESTALE | Errno::ENOENT)
+    {
+        return LaunchError::SourceGone { path: PathBuf::from(&mount.target) };
     }
     let executable = |index: u32| {
         let at = index.checked_sub(EXECUTABLE_PATHS_FROM)?;

@@ -344,6 +344,7 @@ mod tests {
         caller: &CallerHome { git_identity: None },
         caches: &[],
         session: &SessionFilesUse::Own,
+        resolver: Ipv4Addr::LOCALHOST,
     };
 
     fn ids() -> Identity {

@@ -127,6 +127,7 @@ _BY_REASON: Mapping[str, type[ProvostError]] = {
             "ARGUMENT_LIST_TOO_LONG",
             "LIMIT_REACHED",
             "CONFINEMENT_UNAVAILABLE",
+            "ROOT_GONE",
             "PROGRAM_CHANGED",
             "SECRET_UNAVAILABLE",
             "SANDBOX_LOST",
