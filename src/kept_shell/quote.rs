@@ -32,35 +32,35 @@ pub fn checked_line(line: &str) -> Result<&str, LineTextError> {
     }
 }
 
-/// How a shell is given a control character.
+/// How a shell is given quotes and control characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ControlQuoting {
-    /// As `$'\033'`.
+pub(super) enum Quoting {
+    /// A control character as `$'\033'`.
     Dollar,
-    /// As `$(printf '\033')`, by a builtin.
+    /// A control character as `$(printf '\033')`, by a builtin.
     Printf,
+    /// As fish reads it: a backslash escapes within quotes, and control characters are escapes outside of them. A newline is one, too:
+    /// an editor would indent what comes behind it.
+    Fish,
 }
 
 /// The line as one word of the shell.
-pub(super) fn quote(controls: ControlQuoting, line: &str) -> String {
+pub(super) fn quote(quoting: Quoting, line: &str) -> String {
     let mut typed = String::with_capacity(line.len() + 64);
     typed.push('\'');
     let mut line_begin = 0;
     for character in line.chars() {
-        match character {
-            '\'' => typed.push_str("'\\''"),
-            '\n' => {
+        match (character, quoting) {
+            ('\'' | '\\', Quoting::Fish) => typed.extend(['\\', character]),
+            ('\'', Quoting::Dollar | Quoting::Printf) => typed.push_str("'\\''"),
+            ('\n', Quoting::Dollar | Quoting::Printf) => {
                 typed.push('\n');
                 line_begin = typed.len();
             }
-            control if control.is_ascii_control() => {
-                let octal = format!("\\{:03o}", u32::from(control));
-                typed.push_str(&match controls {
-                    ControlQuoting::Dollar => format!("'$'{octal}''"),
-                    ControlQuoting::Printf => format!("'\"$(printf '{octal}')\"'"),
-                });
+            (control, quoting) if control.is_ascii_control() => {
+                typed.push_str(&quoted_control(quoting, control));
             }
-            other => typed.push(other),
+            (other, _) => typed.push(other),
         }
         if typed.len() - line_begin > TYPED_LINE_BYTES {
             typed.push_str("'\\\n'");
@@ -71,6 +71,16 @@ pub(super) fn quote(controls: ControlQuoting, line: &str) -> String {
     typed
 }
 
+/// A control character within a quoted word.
+fn quoted_control(quoting: Quoting, control: char) -> String {
+    let code = u32::from(control);
+    match quoting {
+        Quoting::Dollar => format!("'$'\\{code:03o}''"),
+        Quoting::Printf => format!("'\"$(printf '\\{code:03o}')\"'"),
+        Quoting::Fish => format!("'\\x{code:02x}'"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::Command;
@@ -78,8 +88,8 @@ mod tests {
     use super::*;
 
     /// What a shell makes of the quoted line.
-    fn read_by(program: &str, controls: ControlQuoting, line: &str) -> Option<Vec<u8>> {
-        let script = format!("printf %s {}", quote(controls, line));
+    fn read_by(program: &str, quoting: Quoting, line: &str) -> Option<Vec<u8>> {
+        let script = format!("printf %s {}", quote(quoting, line));
         let output = Command::new(program).args(["-c", &script]).output().ok()?;
         Some(output.stdout)
     }
@@ -95,16 +105,17 @@ mod tests {
             &"x".repeat(5_000),
         ];
         let shells = [
-            ("sh", ControlQuoting::Printf),
-            ("dash", ControlQuoting::Printf),
-            ("bash", ControlQuoting::Dollar),
-            ("zsh", ControlQuoting::Dollar),
-            ("mksh", ControlQuoting::Dollar),
+            ("sh", Quoting::Printf),
+            ("dash", Quoting::Printf),
+            ("bash", Quoting::Dollar),
+            ("zsh", Quoting::Dollar),
+            ("mksh", Quoting::Dollar),
+            ("fish", Quoting::Fish),
         ];
-        for (program, controls) in shells {
+        for (program, quoting) in shells {
             for line in lines {
                 // A shell that is not here is tested where it is; `sh` is everywhere.
-                if let Some(read) = read_by(program, controls, line) {
+                if let Some(read) = read_by(program, quoting, line) {
                     assert_eq!(String::from_utf8_lossy(&read), *line, "{program}");
                 } else {
                     assert_ne!(program, "sh", "there is a shell");
@@ -116,8 +127,8 @@ mod tests {
     #[test]
     fn nothing_that_is_typed_is_a_key() {
         let all: String = (1u8..=127).map(char::from).collect();
-        for controls in [ControlQuoting::Dollar, ControlQuoting::Printf] {
-            let typed = quote(controls, &all);
+        for quoting in [Quoting::Dollar, Quoting::Printf, Quoting::Fish] {
+            let typed = quote(quoting, &all);
             assert!(typed.chars().all(|one| one == '\n' || !one.is_ascii_control()), "{typed:?}");
         }
     }

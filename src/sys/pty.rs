@@ -139,6 +139,14 @@ pub struct EndOfFile {
     pub ends_line: bool,
 }
 
+/// Whether the kernel edits lines for those who read a terminal; else they get each key. From either end.
+///
+/// # Errors
+/// The errno of tcgetattr(3).
+pub fn edits_lines(terminal: BorrowedFd<'_>) -> Result<bool, Errno> {
+    Ok(tcgetattr(terminal)?.local_flags.contains(LocalFlags::ICANON))
+}
+
 /// Reads the settings of a terminal, from either end.
 ///
 /// # Errors

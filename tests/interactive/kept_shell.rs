@@ -544,7 +544,7 @@ async fn forty_lines_in_each_shell_are_answered_rightly() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "long: 1,000 lines in each of four shells"]
+#[ignore = "long: 1,000 lines in each of four shells; fish has its own"]
 async fn a_thousand_lines_in_each_shell_are_answered_rightly() {
     many_lines(1_000).await;
 }

@@ -6,6 +6,7 @@ mod support;
 mod attach;
 mod comes_back;
 mod command_line;
+mod kept_fish;
 mod kept_shell;
 mod keyboard;
 mod programs;

@@ -30,7 +30,7 @@ use provost::{
 
 use crate::{dice::Dice, shipped};
 
-const DIALECTS: [Dialect; 3] = [Dialect::Posix, Dialect::Bash, Dialect::Zsh];
+const DIALECTS: [Dialect; 3] = [Dialect::Posix, Dialect::Bash, Dialect::Other];
 
 #[rustfmt::skip]
 const SHELL_TOKENS: &[&str] = &[
@@ -113,7 +113,7 @@ fn check_together(first: &str, second: &str, dialect: Dialect, policy: &PolicySe
     let limit = MAX_LINE_BYTES / 4;
     // What holds something that no line may hold is read in part only.
     let is_whole = |line: &ParsedLine| line.opaque.iter().all(|o| o.reason != OpaqueReason::ControlCharacter);
-    if !is_whole(&b) || (dialect == Dialect::Zsh && second.contains('(')) {
+    if !is_whole(&b) || (dialect == Dialect::Other && second.contains('(')) {
         return;
     }
     if !a.opaque.is_empty() || first.len() + second.len() > limit || a.commands.len() + b.commands.len() > 200

@@ -400,7 +400,7 @@ fn installed() -> Vec<Shell> {
         ("/bin/bash", &["--posix"], &[Dialect::Posix]),
         ("/bin/busybox", &["sh"], &[Dialect::Posix]),
         ("/bin/mksh", &[], &[Dialect::Posix]),
-        ("/bin/zsh", &["-f"], &[Dialect::Zsh]),
+        ("/bin/zsh", &["-f"], &[Dialect::Other]),
     ];
     let is_there = |(program, ..): &Shell| {
         let is_there = Path::new(program).exists();

@@ -6,7 +6,7 @@ import { outcomeOf, type Chunk, type CommandOptions, type Gap, type Outcome } fr
 
 /** How a shell is kept. Limits are of its whole life. */
 export interface ShellOptions extends Omit<CommandOptions, "split"> {
-  /** bash, zsh, dash or another; by default the profile's. */
+  /** bash, zsh, fish, dash or another; by default the profile's. */
   readonly program?: string;
   /** Of its terminal; 80 by default. */
   readonly columns?: number;

@@ -26,7 +26,7 @@ const QUIET_LIMIT: Duration = Duration::from_secs(5);
 /// The shell that each session keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptShells {
-    /// bash, zsh, dash or another; none: the profile's.
+    /// bash, zsh, fish, dash or another; none: the profile's.
     pub program: Option<String>,
     /// The width of its terminal: 2 to 1000.
     pub columns: u32,

@@ -60,7 +60,7 @@ pub(in crate::cli) struct ShellArguments {
     /// Run this line in the shell; may be given several times; the lines after one that ends the shell are not run
     #[arg(long, value_name = "LINE")]
     line: Vec<String>,
-    /// The shell: bash, zsh, sh, dash, ksh or mksh, by name or path; default: the profile's
+    /// The shell: bash, zsh, fish, sh, dash, ksh or mksh, by name or path; default: the profile's
     #[arg(value_name = "SHELL")]
     shell: Option<String>,
 }

@@ -190,7 +190,7 @@ fn kept_shell(within: &str, request: &CreateTerminalRequest) -> Result<(CommandS
         return refused("command", "must be a program for a kept shell");
     };
     let Some(kind) = ShellKind::of(program).filter(|_| !program.contains('\0')) else {
-        return refused("command", "must be bash, zsh, sh, dash, ksh or mksh for a kept shell");
+        return refused("command", "must be bash, zsh, fish, sh, dash, ksh or mksh for a kept shell");
     };
     if !request.args.is_empty() {
         return refused("args", "must be empty for a kept shell");

@@ -276,12 +276,7 @@ fn shell(name: &str, args: &[Word]) -> Vec<WrappedCommand> {
     }
     let mut inner = match (line_follows, args.get(at)) {
         (true, Some(Word::Literal(line))) => {
-            let mut inner = vec![WrappedCommand::ShellLine(line.clone(), Some(Dialect::of(name)))];
-            // Its arithmetic is where no other shell has any.
-            if matches!(name, "ksh" | "mksh") {
-                inner.push(WrappedCommand::Opaque(OpaqueReason::Dialect));
-            }
-            inner
+            vec![WrappedCommand::ShellLine(line.clone(), Some(Dialect::of(name)))]
         }
         (true, Some(Word::Opaque { reason, .. })) => opaque(*reason),
         (true, None) => Vec::new(),

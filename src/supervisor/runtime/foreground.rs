@@ -34,11 +34,13 @@ impl Runtime {
         let group = pty::foreground_group(master.as_fd())?;
         let device = fstat(slave)?.st_rdev;
         let is_leader = group == terminal.pid;
+        let takes_keys = !pty::edits_lines(slave.as_fd())?;
         let processes = self.foreground_candidates(terminal);
         // This /proc shows a process to its own user only (`hidepid`, proc(5)).
         let (is_reading, leader_name) = pty::with_ids_of(self.pty_owner(), || {
             let is_in_group = |pid: i32| Stat::read(pid).is_some_and(|stat| stat.group == group);
-            let is_reading = processes.iter().any(|pid| is_in_group(*pid) && reads_terminal(*pid, device));
+            let is_reading = processes.iter().any(|pid| is_in_group(*pid) && reads_terminal(*pid, device))
+                || (is_leader && takes_keys && awaits_terminal(terminal.pid, device));
             Ok((is_reading, Stat::read(terminal.pid).map(|stat| stat.name).unwrap_or_default()))
         })?;
         Ok(Foreground { errno: 0, is_leader, is_reading, leader_name })
@@ -91,7 +93,17 @@ impl Stat {
 /// (proc_pid_syscall(5)).
 fn reads_terminal(pid: i32, device: u64) -> bool {
     let text = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
-    let Some(descriptor) = read_descriptor(&text) else { return false };
+    read_descriptor(&text).is_some_and(|descriptor| is_terminal(pid, descriptor, device))
+}
+
+/// Whether a process's first thread waits for several descriptors at once, and its standard input is this terminal. The kernel does not say
+/// which descriptors: for a shell with an editor of its own (fish), which reads keys, it is its input.
+fn awaits_terminal(pid: i32, device: u64) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+    awaits_descriptors(&text) && is_terminal(pid, 0, device)
+}
+
+fn is_terminal(pid: i32, descriptor: u64, device: u64) -> bool {
     let held = fs::metadata(format!("/proc/{pid}/fd/{descriptor}")).map(|held| held.rdev());
     held.is_ok_and(|held| held == device || held == DEV_TTY)
 }
@@ -109,6 +121,24 @@ fn read_descriptor(text: &str) -> Option<u64> {
         libc::SYS_select if first == 1 => Some(0),
         _ => None,
     }
+}
+
+/// Whether a system call waits for descriptors. Without any it is a sleep.
+fn awaits_descriptors(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let number = words.next().and_then(|word| word.parse::<libc::c_long>().ok());
+    let mut argument = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+    let (first, second) = (argument(), argument());
+    let count = match number {
+        Some(libc::SYS_ppoll) => second,
+        #[cfg(target_arch = "x86_64")]
+        Some(libc::SYS_poll) => second,
+        Some(libc::SYS_pselect6) => first,
+        #[cfg(target_arch = "x86_64")]
+        Some(libc::SYS_select) => first,
+        _ => None,
+    };
+    count.is_some_and(|count| count > 0)
 }
 
 #[cfg(test)]
@@ -133,5 +163,22 @@ mod tests {
         assert_eq!(read_descriptor(&call(libc::SYS_write, "0x0")), None);
         assert_eq!(read_descriptor("running"), None);
         assert_eq!(read_descriptor("-1 0x7ffd 0x7f"), None);
+    }
+
+    #[test]
+    fn a_process_that_waits_for_several_descriptors_is_known_by_their_number() {
+        let call =
+            |number: libc::c_long, first: &str, second: &str| format!("{number} {first} {second} 0x0 0x7f");
+        assert!(awaits_descriptors(&call(libc::SYS_ppoll, "0x7ffd", "0x3")));
+        assert!(awaits_descriptors(&call(libc::SYS_pselect6, "0x6", "0x7ffd")));
+        for other in [
+            call(libc::SYS_ppoll, "0x0", "0x0"),
+            call(libc::SYS_pselect6, "0x0", "0x7ffd"),
+            call(libc::SYS_wait4, "0x1", "0x1"),
+            "running".into(),
+            "-1 0x7ffd 0x7f".into(),
+        ] {
+            assert!(!awaits_descriptors(&other), "{other}");
+        }
     }
 }

@@ -213,7 +213,7 @@ class AsyncSession:
         return AsyncTerminal(self._connection, self.id, answer.terminal.id)
 
     async def open_shell(self, program: str = "", **options: Unpack[ShellOptions]) -> AsyncShell:
-        """Keeps a shell that runs line after line: bash, zsh, dash or another; by default the profile's."""
+        """Keeps a shell that runs line after line: bash, zsh, fish, dash or another; by default the profile's."""
         columns, rows = options.get("size", (80, 24))
         request = terminals.CreateTerminalRequest(
             session_id=self.id,

@@ -50,8 +50,8 @@ pub enum Dialect {
     Posix,
     /// `bash`.
     Bash,
-    /// `zsh`. Read as bash reads it, and opaque as a whole.
-    Zsh,
+    /// Any other shell: zsh, the Korn shells, fish. Read as bash reads it, and opaque as a whole.
+    Other,
 }
 
 impl Dialect {
@@ -59,8 +59,8 @@ impl Dialect {
     pub fn of(shell: &str) -> Self {
         match shell {
             "bash" | "rbash" => Self::Bash,
-            "zsh" => Self::Zsh,
-            _ => Self::Posix,
+            "sh" | "dash" | "ash" => Self::Posix,
+            _ => Self::Other,
         }
     }
 }
@@ -130,7 +130,7 @@ pub fn parse(line: &str, dialect: Dialect) -> ParsedLine {
     if line.len() > MAX_LINE_BYTES {
         return ParsedLine { opaque: vec![opaque(0, OpaqueReason::TooLong)], ..ParsedLine::default() };
     }
-    if dialect == Dialect::Zsh {
+    if dialect == Dialect::Other {
         let mut parsed = parse(line, Dialect::Bash);
         parsed.opaque.insert(0, opaque(0, OpaqueReason::Dialect));
         return parsed;
