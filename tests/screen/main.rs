@@ -10,3 +10,4 @@ mod fuzz;
 mod harness;
 mod life;
 mod tmux;
+mod vttest;

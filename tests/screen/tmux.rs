@@ -16,6 +16,7 @@ use provost::{
 use crate::{
     cases::{CASES, Case, DIFFERENCES},
     harness::{Stage, TERMINAL, size},
+    vttest,
 };
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -48,12 +49,12 @@ impl Tmux<'_> {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Shows a case, and does not return before tmux has taken in all of it: it has answered a question behind it.
+    /// Shows a case. Tmux has taken in all of it when it has answered the question behind it, after those within it.
     fn start(&self, index: usize, case: &Case) {
-        fs::write(self.directory.join(format!("{index}")), case.output).unwrap();
+        fs::write(self.directory.join(format!("{index}")), &case.output).unwrap();
         let shown = self.directory.join(format!("{index}"));
         let script = format!(
-            "stty raw -echo; cat {0}; printf '\\033[6n'; dd bs=1 count=1 of=/dev/null 2>/dev/null; : > {0}.done; exec sleep 600",
+            "stty raw -echo; cat {0}; printf '\\033[6n'; until [ \"$c\" = R ]; do c=$(dd bs=1 count=1 2>/dev/null); done; : > {0}.done; exec sleep 600",
             shown.display()
         );
         let (columns, rows) = (case.columns.to_string(), case.rows.to_string());
@@ -61,13 +62,12 @@ impl Tmux<'_> {
         self.text(&["new-session", "-d", "-s", &name, "-x", &columns, "-y", &rows, &script]);
     }
 
-    fn shown(&self, index: usize) -> Shown {
+    fn shown(&self, index: usize, case: &Case) -> Shown {
         let until = Instant::now() + DEADLINE;
         while !self.directory.join(format!("{index}.done")).exists() {
             assert!(Instant::now() < until, "tmux does not show case {index}");
             std::thread::sleep(Duration::from_millis(5));
         }
-        let case = &CASES[index];
         let pane = format!("case{index}:");
         let captured = self.text(&["capture-pane", "-p", "-e", "-N", "-t", &pane]);
         let format =
@@ -144,26 +144,27 @@ async fn the_screen_is_what_tmux_shows_but_for_a_list_of_differences() {
         assert!(std::env::var_os("PROVOST_REQUIRE_TMUX").is_none(), "tmux is required here");
         return;
     }
-    assert!(CASES.len() >= 60, "{} cases", CASES.len());
+    let cases: Vec<Case> = CASES.iter().cloned().chain(vttest::cases()).collect();
+    assert!(CASES.len() >= 60 && cases.len() >= 95, "{} cases", cases.len());
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("conf"), "set -g status off\nset -g history-limit 100\n").unwrap();
     let tmux = Tmux { directory: directory.path() };
-    for (index, case) in CASES.iter().enumerate() {
+    for (index, case) in cases.iter().enumerate() {
         tmux.start(index, case);
     }
     let host = tmux.text(&["display-message", "-p", "-t", "case0:", "#{host}"]).trim().to_owned();
     let mut differ = BTreeMap::new();
     let stage = Stage::new(1 << 16);
     let (link, _) = stage.start().await;
-    for (index, case) in CASES.iter().enumerate() {
+    for (index, case) in cases.iter().enumerate() {
         let mut stage = Stage::new(1 << 16);
-        stage.write(case.output);
+        stage.write(&case.output);
         link.add(TERMINAL, size(case.columns, case.rows), stage.read_only_ring(), u64::MAX).await.unwrap();
         let (_, picture) = link.snapshot(TERMINAL).await.unwrap();
         link.remove(TERMINAL).await.unwrap();
-        let (theirs, ours) = (tmux.shown(index), ours(&picture, &host));
+        let (theirs, ours) = (tmux.shown(index, case), ours(&picture, &host));
         if theirs != ours {
-            differ.insert(case.name, format!("tmux: {theirs:#?}\nours: {ours:#?}"));
+            differ.insert(case.name.as_ref(), format!("tmux: {theirs:#?}\nours: {ours:#?}"));
         }
     }
     let known: Vec<&str> = DIFFERENCES.iter().map(|(name, _)| *name).collect();
