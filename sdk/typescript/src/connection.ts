@@ -32,6 +32,12 @@ export interface CallOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** A call with messages in both directions. It ends when nobody reads its responses any more. */
+export interface Duplex<Request, Response> {
+  readonly send: (request: Request) => void;
+  readonly responses: AsyncGenerator<Response, void, void>;
+}
+
 /** A channel to a gateway and to those that come after it at the same address. */
 export class Connection {
   readonly #client: Client;
@@ -115,6 +121,26 @@ export class Connection {
       call.on("error", () => {});
       call.cancel();
     }
+  }
+
+  /** Opens a call with messages in both directions, once. What is sent after its end is dropped. */
+  duplex<Request, Response>(method: Method<Request, Response>, signal?: AbortSignal): Duplex<Request, Response> {
+    const call = this.#client.makeBidiStreamRequest(method.path, method.serialize, method.deserialize);
+    const cancel = () => call.cancel();
+    async function* responses(): AsyncGenerator<Response, void, void> {
+      signal?.addEventListener("abort", cancel, { once: true });
+      if (signal?.aborted) cancel();
+      try {
+        yield* call as AsyncIterable<Response>;
+      } catch (error) {
+        throw failureOf(error, signal);
+      } finally {
+        signal?.removeEventListener("abort", cancel);
+        call.on("error", () => {});
+        call.cancel();
+      }
+    }
+    return { send: (request) => void call.write(request), responses: responses() };
   }
 
   #unary<Request, Response>(

@@ -13,6 +13,8 @@ export type {
   ShellStatus,
 } from "./lines.js";
 export { Gateway, type Answer, type GatewayOptions } from "./gateway.js";
+export type { Disposable, Event } from "./emitter.js";
+export type { Pseudoterminal, PseudoterminalOptions } from "./pseudoterminal.js";
 export { Session } from "./session.js";
 export { Shell } from "./shell.js";
 export { Terminal, type AttachOptions, type Retained } from "./terminal.js";
@@ -23,6 +25,7 @@ export type {
   Command,
   CommandOptions,
   CreateOptions,
+  Dimensions,
   Exit,
   Gap,
   Outcome,

@@ -68,6 +68,10 @@ export class Session implements AsyncDisposable {
       labels: { ...options.labels },
       onAsk: options.onAsk === "refuse" ? "ON_ASK_REFUSE" : "ON_ASK_WAIT",
     };
+    if (options.pty) {
+      request.pty = options.pty;
+      request.stdinMode = "STDIN_MODE_OPEN";
+    }
     if (options.outputByteLimit !== undefined) request.outputByteLimit = options.outputByteLimit;
     const { timeoutMs, signal } = options;
     const { terminal } = await this.#connection.call(CREATE, request, { timeoutMs, signal });

@@ -19,6 +19,7 @@ import type { WaitForExitRequest } from "./generated/provost/v1/WaitForExitReque
 import type { WaitForExitResponse__Output } from "./generated/provost/v1/WaitForExitResponse.js";
 import type { WriteInputRequest } from "./generated/provost/v1/WriteInputRequest.js";
 import type { WriteInputResponse__Output } from "./generated/provost/v1/WriteInputResponse.js";
+import { Pseudoterminal, type PseudoterminalOptions } from "./pseudoterminal.js";
 import {
   durationOf,
   outcomeOf,
@@ -116,6 +117,11 @@ export class Terminal implements AsyncDisposable {
       }
       await outage.wait(failure, signal);
     }
+  }
+
+  /** The terminal as an object for `vscode.window.createTerminal({ name, pty })`. */
+  pseudoterminal(options: PseudoterminalOptions = {}): Pseudoterminal {
+    return new Pseudoterminal(this.#connection, this, this.#sessionId, options);
   }
 
   /** The output that the gateway keeps, as text. */

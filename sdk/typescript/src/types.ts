@@ -20,6 +20,12 @@ export type Cause =
   | "SANDBOX_LOST"
   | "SHUTDOWN";
 
+/** A size in characters, as `vscode.TerminalDimensions`. */
+export interface Dimensions {
+  readonly columns: number;
+  readonly rows: number;
+}
+
 /** How a session is opened. */
 export interface SessionOptions {
   /** The default working directory; else the first root. */
@@ -57,6 +63,8 @@ export interface CommandOptions {
 export interface CreateOptions extends CommandOptions {
   /** Whether `write` can be used. */
   readonly stdin?: boolean;
+  /** The size of a pseudo-terminal for the command, which has one output stream and takes what `write` types; none by default. */
+  readonly pty?: Dimensions;
   /** Whether the command waits when its output is not read. */
   readonly waitForReader?: boolean;
   /** How much output the gateway keeps of each stream, up to the profile's maximum. */
