@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 
 use crate::{
     keyboard::{InPty, Keyboard, shell},
-    support::{Gateway, code, eventually, in_session},
+    support::{Gateway, code, eventually, in_session, skip},
     window::Window,
 };
 
@@ -15,7 +15,8 @@ fn workspace() -> tempfile::TempDir {
     tempfile::tempdir().expect("a directory can be made")
 }
 
-fn address(gateway: &Gateway) -> String {
+/// How a gateway is named on the command line.
+pub fn address(gateway: &Gateway) -> String {
     format!("unix:{}", gateway.socket.display())
 }
 
@@ -324,6 +325,20 @@ async fn provost_shell_runs_lines_and_connects_a_person() {
         (Some(3), "kept inner\r\n"),
         "{stderr}"
     );
+    if std::path::Path::new("/usr/bin/fish").exists() {
+        let ran = run(
+            &["mkdir other; and cd other; set -g X kept", "echo $X; test -d ../other; and sh -c 'exit 3'"],
+            "fish",
+        );
+        let stderr = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(
+            (ran.status.code(), String::from_utf8_lossy(&ran.stdout).as_ref()),
+            (Some(3), "kept\r\n"),
+            "{stderr}"
+        );
+    } else {
+        skip("fish is not installed");
+    }
     // What ends the shell ends the lines.
     let ran = run(&["echo one; exit 4", "echo two"], "sh");
     let stderr = String::from_utf8_lossy(&ran.stderr);

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod asciinema;
 mod attach;
 mod comes_back;
 mod command_line;
