@@ -35,11 +35,14 @@ fn connect_denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ 
     outcome.connect_denials.chunk_by(is_alike).filter_map(times).chain(rest)
 }
 
-/// `denied: connection to HOST:PORT: reason (rule "x")`.
+/// `denied: connection to HOST:PORT: reason (rule "x")`. A socket of the host is `unix:PATH`.
 pub fn connect_denial_line(denial: &ConnectDenial) -> String {
     let host = printable::line(&denial.host);
     let reason = printable::line(denial.reason.trim());
     match denial.port {
+        0 if host.starts_with("unix:") => {
+            format!("denied: connection to {host}: {reason} (rule {:?})", denial.rule)
+        }
         0 => format!("denied: the name {host}: {reason} (rule {:?})", denial.rule),
         port => format!("denied: connection to {host}:{port}: {reason} (rule {:?})", denial.rule),
     }

@@ -1,12 +1,13 @@
 //! Accepts connections of the sandbox's programs, within bounds, and serves each in a task of its own.
 
 use std::{
+    io,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UnixListener, UnixStream},
     sync::Semaphore,
     time::{Instant, sleep, sleep_until},
 };
@@ -41,20 +42,47 @@ impl Pace {
     }
 }
 
+/// What connections of programs come to.
+pub(super) trait Listener {
+    /// Such a connection.
+    type Program;
+
+    /// The next one.
+    async fn next(&self) -> io::Result<Self::Program>;
+}
+
+impl Listener for TcpListener {
+    type Program = TcpStream;
+
+    async fn next(&self) -> io::Result<TcpStream> {
+        let (program, _) = self.accept().await?;
+        let _ = program.set_nodelay(true);
+        Ok(program)
+    }
+}
+
+impl Listener for UnixListener {
+    type Program = UnixStream;
+
+    async fn next(&self) -> io::Result<UnixStream> {
+        Ok(self.accept().await?.0)
+    }
+}
+
 /// Accepts for as long as the process runs, or until the task is aborted.
-pub(super) async fn accept<F, S>(listener: TcpListener, places: Arc<Semaphore>, pace: Pace, serve: F)
+pub(super) async fn accept<L, F, S>(listener: L, places: Arc<Semaphore>, pace: Pace, serve: F)
 where
-    F: Fn(TcpStream) -> S,
+    L: Listener,
+    F: Fn(L::Program) -> S,
     S: Future<Output = ()> + Send + 'static,
 {
     loop {
         // Closed never.
         let Ok(place) = places.clone().acquire_owned().await else { return };
-        let Ok((program, _)) = listener.accept().await else {
+        let Ok(program) = listener.next().await else {
             sleep(ACCEPT_BACKOFF).await;
             continue;
         };
-        let _ = program.set_nodelay(true);
         let served = serve(program);
         tokio::spawn(async move {
             served.await;

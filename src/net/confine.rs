@@ -4,7 +4,7 @@ use std::{
     net::{TcpListener, UdpSocket},
     os::{
         fd::{AsFd as _, OwnedFd},
-        unix::net::UnixStream,
+        unix::net::{UnixListener, UnixStream},
     },
 };
 
@@ -40,6 +40,8 @@ pub(super) struct Confined {
     pub(super) socks: TcpListener,
     /// Of the sandbox's resolver, if it has one.
     pub(super) resolver: Option<ResolverSockets>,
+    /// In the place of the host's unix sockets, with their paths there.
+    pub(super) unix: Vec<(String, UnixListener)>,
     pub(super) setup: Setup,
     pub(super) landlock_abi: u32,
 }
@@ -62,7 +64,8 @@ pub(super) fn confine() -> Result<Confined, Errno> {
     let message = ToNet::decode(frame.message.as_slice()).map_err(|_| Errno::EBADMSG)?.message;
     let Some(to_net::Message::Setup(setup)) = message else { return Err(Errno::EBADMSG) };
     let given = frame.descriptors;
-    if ![2, 4].contains(&given.len()) {
+    let proxies = given.len().saturating_sub(setup.unix_sockets.len());
+    if ![2, 4].contains(&proxies) {
         return Err(Errno::EBADMSG);
     }
     let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
@@ -89,12 +92,14 @@ pub(super) fn confine() -> Result<Confined, Errno> {
     }
     let mut given = given.into_iter();
     let (Some(http), Some(socks)) = (given.next(), given.next()) else { return Err(Errno::EBADMSG) };
-    let resolver = given.next().zip(given.next());
+    let resolver = if proxies > 2 { given.next().zip(given.next()) } else { None };
+    let unix = setup.unix_sockets.iter().cloned().zip(given.map(UnixListener::from)).collect();
     Ok(Confined {
         socket: UnixStream::from(socket),
         http: http.into(),
         socks: socks.into(),
         resolver: resolver.map(|(udp, tcp)| ResolverSockets { udp: udp.into(), tcp: tcp.into() }),
+        unix,
         setup,
         landlock_abi,
     })

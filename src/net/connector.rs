@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio::{
-    net::TcpStream,
+    net::{TcpStream, UnixStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
@@ -17,9 +17,10 @@ use tokio::{
 use super::{
     budget::Budget,
     limits::{DIAL_TIMEOUT, MAX_DIALS, MAX_STREAMS},
-    link::GatewayLink,
+    link::{Answer, GatewayLink},
     open::OpenConnections,
-    outcome::{Allowed, EndReport, Refusal, TlsParts, Upstream},
+    outcome::{Allowed, Carrier, EndReport, Refusal, TlsParts, Upstream},
+    program::{ProgramEnd, Waiting},
     resolver::{ResolveError, Resolver},
     tls::ServerTls,
 };
@@ -58,7 +59,7 @@ pub(super) struct Connector {
 }
 
 /// An attempt, as a program makes it.
-pub(super) fn attempt(host: &[u8], port: u16, protocol: Protocol, terminal_id: &str) -> Attempt {
+pub(super) fn attempt(host: &[u8], port: u16, protocol: Protocol, program: &ProgramEnd) -> Attempt {
     let host = host.get(..host.len().min(MAX_HOST_BYTES)).unwrap_or_default();
     let mut host = String::from_utf8_lossy(host).into_owned();
     // What stands for other bytes is longer than they were.
@@ -69,7 +70,10 @@ pub(super) fn attempt(host: &[u8], port: u16, protocol: Protocol, terminal_id: &
         host,
         port: port.into(),
         protocol: protocol.into(),
-        terminal_id: terminal_id.to_owned(),
+        terminal_id: program.terminal_id.clone(),
+        peer_pid: program.peer_pid,
+        program_end: program.own.clone(),
+        listener_end: program.listener.clone(),
         ..Attempt::default()
     }
 }
@@ -101,7 +105,7 @@ impl Connector {
     pub(super) async fn connect(
         &self,
         mut attempt: Attempt,
-        program: Option<&TcpStream>,
+        program: Waiting<'_>,
     ) -> Result<Upstream, Refusal> {
         let host = About::Host(AboutHost { bytes_left: self.budget.left() });
         let (addresses, destination) = match self.ask(&attempt, host, program).await? {
@@ -127,10 +131,47 @@ impl Connector {
         }
     }
 
+    /// Asks about a unix socket of the host, which the gateway connects to.
+    pub(super) async fn connect_socket(
+        &self,
+        attempt: Attempt,
+        program: &UnixStream,
+    ) -> Result<Upstream, Refusal> {
+        let about = About::Host(AboutHost { bytes_left: self.budget.left() });
+        let asked = self.link.ask(&attempt, about, Waiting::Unix(program)).await;
+        let Answer { verdict, sockets } = asked.map_err(|_| unavailable())?;
+        let dial = match verdict {
+            Verdict::Dial(dial) if dial.is_connected => dial,
+            Verdict::Denied(denied) => return Err(refusal(denied)),
+            Verdict::Resolve(_)
+            | Verdict::Dial(_)
+            | Verdict::Ports(_)
+            | Verdict::Waiting(_)
+            | Verdict::Bytes(_) => return Err(unavailable()),
+        };
+        let connected = sockets.into_iter().next().map(std::os::unix::net::UnixStream::from);
+        let stream =
+            connected.and_then(|socket| UnixStream::from_std(socket).ok()).ok_or_else(unavailable)?;
+        let mut attempt = attempt;
+        take_approval(&mut attempt, dial.approval);
+        if dial.is_counted {
+            self.budget.reopen();
+        }
+        let open = self.open.add(attempt.clone(), dial.connection_id.clone(), None);
+        self.link.opened_under(dial.generation);
+        let allowed =
+            Allowed { attempt, connection_id: dial.connection_id, any_protocol: true, requests_only: false };
+        let report = EndReport::new(self.link.clone(), &allowed);
+        let budget = dial.is_counted.then(|| self.budget.clone());
+        Ok(Upstream::new(Carrier::Unix(stream), allowed, report, open, budget, TlsParts::default()))
+    }
+
     /// Asks what a name may be used for. Nothing of it leaves the host.
     pub(super) async fn name(&self, attempt: &Attempt, open_ports: Vec<u32>) -> NameVerdict {
         let about = About::Name(AboutName { open_ports });
-        let Ok(answer) = self.link.ask(attempt, about, None).await else { return NameVerdict::Unavailable };
+        let Ok(answer) = self.link.ask(attempt, about, Waiting::Elsewhere).await else {
+            return NameVerdict::Unavailable;
+        };
         match answer.verdict {
             Verdict::Ports(ports) => {
                 let ports = ports.ports.into_iter().filter_map(|port| u16::try_from(port).ok()).collect();
@@ -148,7 +189,7 @@ impl Connector {
     pub(super) async fn keep_budget(&self) {
         loop {
             self.budget.wait_low().await;
-            match self.ask(&Attempt::default(), About::Bytes(AboutBytes {}), None).await {
+            match self.ask(&Attempt::default(), About::Bytes(AboutBytes {}), Waiting::Elsewhere).await {
                 Ok(Verdict::Bytes(bytes)) => self.budget.add(bytes.count),
                 Ok(_) | Err(_) => self.budget.exhaust(),
             }
@@ -160,11 +201,13 @@ impl Connector {
         loop {
             self.link.wait_reevaluate().await;
             for open in self.open.list() {
-                let is_hosts_own =
-                    u16::try_from(open.attempt.port).is_ok_and(|port| is_hosts_own(open.address, port));
-                let address = Some(Address { address: open.address.to_string(), is_hosts_own });
+                let address = open.address.map(|address| {
+                    let port = u16::try_from(open.attempt.port);
+                    let is_hosts_own = port.is_ok_and(|port| is_hosts_own(address, port));
+                    Address { address: address.to_string(), is_hosts_own }
+                });
                 let about = About::Open(AboutOpen { connection_id: open.connection_id.clone(), address });
-                match self.ask(&open.attempt, about, None).await {
+                match self.ask(&open.attempt, about, Waiting::Elsewhere).await {
                     Ok(Verdict::Resolve(_)) => {}
                     Ok(Verdict::Denied(Denied { rule, reason })) => {
                         open.close(format!("closed by rule {rule:?}: {reason}"));
@@ -178,7 +221,7 @@ impl Connector {
     /// Reports that a program speaks of another host than was allowed. Resolves when the journal has it.
     pub(super) async fn disagree(&self, allowed: &Allowed, found: String) -> Refusal {
         let disagreement = Disagreement { found, connection_id: allowed.connection_id.clone() };
-        match self.ask(&allowed.attempt, About::Disagreement(disagreement), None).await {
+        match self.ask(&allowed.attempt, About::Disagreement(disagreement), Waiting::Elsewhere).await {
             Ok(Verdict::Denied(denied)) => refusal(denied),
             Ok(
                 Verdict::Resolve(_)
@@ -194,15 +237,10 @@ impl Connector {
     /// Reports a request that names no host, or two. Resolves when the journal has it.
     pub(super) async fn refuse_request(&self, attempt: &Attempt, problem: String) {
         // It is refused whatever the gateway says.
-        let _ = self.ask(attempt, About::BadRequest(BadRequest { problem }), None).await;
+        let _ = self.ask(attempt, About::BadRequest(BadRequest { problem }), Waiting::Elsewhere).await;
     }
 
-    async fn ask(
-        &self,
-        attempt: &Attempt,
-        about: About,
-        program: Option<&TcpStream>,
-    ) -> Result<Verdict, Refusal> {
+    async fn ask(&self, attempt: &Attempt, about: About, program: Waiting<'_>) -> Result<Verdict, Refusal> {
         self.link.ask(attempt, about, program).await.map(|answer| answer.verdict).map_err(|_| unavailable())
     }
 
@@ -258,11 +296,11 @@ impl Connector {
                     // Small messages must not wait for each other.
                     let _ = stream.set_nodelay(true);
                     let Allowed { attempt, connection_id, .. } = allowed.clone();
-                    let open = self.open.add(attempt, connection_id, address);
+                    let open = self.open.add(attempt, connection_id, Some(address));
                     self.link.opened_under(generation);
                     let budget = is_counted.then(|| self.budget.clone());
                     return Ok(Upstream::new(
-                        stream,
+                        Carrier::Tcp(stream),
                         allowed,
                         report,
                         open,

@@ -24,6 +24,7 @@ use super::{
     idle::Idle,
     limits::{FIRST_BYTES_TIMEOUT, IDLE_TIMEOUT, MAX_CONNECTION_STREAMS, MAX_HEAD_BYTES},
     outcome::Refusal,
+    program::{ProgramEnd, Waiting},
     send::{self, Sending},
     target::{self, TargetError},
     tls::{self, HttpVersion},
@@ -49,8 +50,8 @@ pub(super) struct Tunnel {
     pub(super) destination: Destination,
     /// The protocol by which the tunnel was asked for.
     pub(super) protocol: Protocol,
-    /// The terminal that the program says it belongs to.
-    pub(super) terminal_id: String,
+    /// Whose it is.
+    pub(super) program: ProgramEnd,
     /// What the gateway has given for an approval of the tunnel; it holds for its requests.
     pub(super) approval: String,
 }
@@ -59,7 +60,7 @@ pub(super) struct Tunnel {
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
     pub(super) protocol: Protocol,
-    pub(super) terminal_id: String,
+    pub(super) program: ProgramEnd,
     /// Of its tunnel, where it has one.
     pub(super) approval: String,
     /// Whether it is in TLS that was opened.
@@ -100,9 +101,9 @@ async fn serve_requests<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let Tunnel { destination, protocol, terminal_id, approval } = tunnel;
+    let Tunnel { destination, protocol, program, approval } = tunnel;
     let (upgrades, mut upgraded) = mpsc::channel(1);
-    let origin = Origin { protocol, terminal_id, approval, scheme, upgrades };
+    let origin = Origin { protocol, program, approval, scheme, upgrades };
     let service = hyper::service::service_fn(|request: Request<Incoming>| {
         let (connector, origin) = (connector.clone(), origin.clone());
         let target = target::in_tunnel(&request, &destination, scheme);
@@ -152,20 +153,20 @@ pub(super) async fn forward(
     connector: &Arc<Connector>,
     mut request: Request<Incoming>,
     target: Result<Destination, TargetError>,
-    Origin { protocol, terminal_id, approval, scheme, upgrades }: Origin,
+    Origin { protocol, program, approval, scheme, upgrades }: Origin,
 ) -> Response<Body> {
     let in_opened_tls = scheme == Scheme::Https;
     let destination = match target {
         Ok(destination) => destination,
         Err(error) => {
             let (host, port) = target::named(&request, scheme);
-            let asked = Attempt { in_opened_tls, ..attempt(&host, port, protocol, &terminal_id) };
+            let asked = Attempt { in_opened_tls, ..attempt(&host, port, protocol, &program) };
             connector.refuse_request(&asked, error.to_string()).await;
             return told(StatusCode::BAD_REQUEST, "network.request", &error.to_string());
         }
     };
     let host = destination.host.to_string();
-    let wanted = attempt(host.as_bytes(), destination.port, protocol, &terminal_id);
+    let wanted = attempt(host.as_bytes(), destination.port, protocol, &program);
     let (method, path) = (request.method().to_string(), request.uri().path());
     // One that is longer is not judged, and refused where it would be.
     let path = path.get(..path.len().min(MAX_PATH_BYTES + 1)).unwrap_or_default().to_owned();
@@ -175,7 +176,7 @@ pub(super) async fn forward(
         _ => None,
     };
     // A program that goes away ends this.
-    let upstream = match connector.connect(wanted, None).await {
+    let upstream = match connector.connect(wanted, Waiting::Elsewhere).await {
         Ok(upstream) => upstream,
         Err(refusal) => return refused(&destination, &refusal),
     };

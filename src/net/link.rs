@@ -12,7 +12,6 @@ use std::{
 
 use prost::Message as _;
 use tokio::{
-    net::TcpStream,
     sync::{Notify, mpsc, oneshot},
     time::sleep,
 };
@@ -98,7 +97,7 @@ impl GatewayLink {
         &self,
         attempt: &Attempt,
         about: About,
-        program: Option<&TcpStream>,
+        program: program::Waiting<'_>,
     ) -> Result<Answer, NoVerdict> {
         let number = self.last_number.fetch_add(1, Relaxed) + 1;
         let (answer, mut answered) = oneshot::channel();

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use hyper::{Method, Request, Response, StatusCode, body::Incoming, header::PROXY_AUTHORIZATION};
 use hyper_util::rt::TokioIo;
 use tokio::{
-    net::{TcpListener, TcpStream, UdpSocket},
+    net::{TcpListener, TcpStream, UdpSocket, UnixListener},
     sync::Semaphore,
 };
 
@@ -18,10 +18,11 @@ use super::{
     limits::ACCEPTS_PER_S,
     link::GatewayLink,
     names::Names,
+    program::{ProgramEnd, Waiting},
     resolver::Resolver,
     socks, target,
     tls::ServerTls,
-    tunnel, websocket,
+    tunnel, unix, websocket,
 };
 use crate::{
     network::{destination::Destination, http_request::Scheme},
@@ -37,7 +38,7 @@ const MAX_TERMINAL_BYTES: usize = 64;
 /// # Errors
 /// When the descriptors that the gateway sent cannot be used.
 pub(super) async fn serve(confined: Confined) -> io::Result<()> {
-    let Confined { socket, http, socks, resolver, setup, landlock_abi } = confined;
+    let Confined { socket, http, socks, resolver, unix, setup, landlock_abi } = confined;
     let (link, verdicts) = GatewayLink::start(socket, Ready { landlock_abi })?;
     let connector =
         Arc::new(Connector::new(link, Resolver::new(&setup), ServerTls::new(&setup.trusted_roots)?));
@@ -55,6 +56,11 @@ pub(super) async fn serve(confined: Confined) -> io::Result<()> {
         Pace::new(ACCEPTS_PER_S),
         serve_socks,
     ));
+    for (path, listener) in unix {
+        let (listener, shared) = (UnixListener::from_std(listener)?, connector.clone());
+        let serve = move |program| unix::serve(shared.clone(), program, path.clone());
+        tokio::spawn(accept(listener, places.clone(), Pace::new(ACCEPTS_PER_S), serve));
+    }
     if let Some(ResolverSockets { udp, tcp }) = resolver {
         let names = Names::new(connector, places.clone());
         tokio::spawn(names.clone().answer_datagrams(UdpSocket::from_std(udp)?));
@@ -69,9 +75,11 @@ pub(super) async fn serve(confined: Confined) -> io::Result<()> {
 async fn serve_http(connector: Arc<Connector>, program: TcpStream) {
     let (handover, mut tunnels) = tokio::sync::mpsc::channel(1);
     let (upgrades, mut upgraded) = tokio::sync::mpsc::channel(1);
+    let end = ProgramEnd::of_tcp(&program);
     let service = hyper::service::service_fn(|request: Request<Incoming>| {
-        let (connector, handover, upgrades) = (connector.clone(), handover.clone(), upgrades.clone());
-        async move { Ok::<_, Infallible>(respond(&connector, request, handover, upgrades).await) }
+        let (connector, end) = (connector.clone(), end.clone());
+        let (handover, upgrades) = (handover.clone(), upgrades.clone());
+        async move { Ok::<_, Infallible>(respond(&connector, &end, request, handover, upgrades).await) }
     });
     let served = http::server().serve_connection(TokioIo::new(program), service).with_upgrades().await;
     drop((handover, upgrades));
@@ -97,16 +105,17 @@ struct OpenTunnel {
 
 async fn respond(
     connector: &Arc<Connector>,
+    program: &ProgramEnd,
     mut request: Request<Incoming>,
     handover: tokio::sync::mpsc::Sender<Box<OpenTunnel>>,
     upgrades: tokio::sync::mpsc::Sender<websocket::Upgrade>,
 ) -> Response<Body> {
-    let terminal_id = claimed_terminal(&request);
+    let program = program.claiming(claimed_terminal(&request));
     if request.method() != Method::CONNECT {
         let target = target::of_proxied(&request);
         let origin = Origin {
             protocol: Protocol::Http,
-            terminal_id,
+            program,
             approval: String::new(),
             scheme: Scheme::Http,
             upgrades,
@@ -119,19 +128,19 @@ async fn respond(
         // The gateway writes it down.
         Err(error) => {
             let (host, port) = text.rsplit_once(':').unwrap_or((&text, "0"));
-            let wanted = attempt(host.as_bytes(), port.parse().unwrap_or(0), Protocol::Connect, &terminal_id);
-            let _ = connector.connect(wanted, None).await;
+            let wanted = attempt(host.as_bytes(), port.parse().unwrap_or(0), Protocol::Connect, &program);
+            let _ = connector.connect(wanted, Waiting::Elsewhere).await;
             return http::told(StatusCode::BAD_REQUEST, "network.name", &error.to_string());
         }
     };
     let host = destination.host.to_string();
-    let wanted = attempt(host.as_bytes(), destination.port, Protocol::Connect, &terminal_id);
+    let wanted = attempt(host.as_bytes(), destination.port, Protocol::Connect, &program);
     // hyper drops this when the program has gone.
-    match connector.connect(wanted, None).await {
+    match connector.connect(wanted, Waiting::Elsewhere).await {
         Err(refusal) => http::refused(&destination, &refusal),
         Ok(upstream) => {
             let tunnel =
-                Tunnel { destination, protocol: Protocol::Connect, terminal_id, approval: String::new() };
+                Tunnel { destination, protocol: Protocol::Connect, program, approval: String::new() };
             let open = OpenTunnel { upgrade: hyper::upgrade::on(&mut request), upstream, tunnel };
             // There is one place, and one CONNECT ends the requests of a connection.
             // A channel has room for many, and all but one are never used.

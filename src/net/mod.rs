@@ -7,7 +7,7 @@
 //!
 //! Files in order of import: `limits`, `program`, `link`, `resolver`, `budget`, `open`, `outcome`, `tls`, `connector`, `prefixed`,
 //! `idle`, `websocket`, `target`, `send`, `http`, `tunnel`, `socks`, `accept`,
-//! `transparent`, `names`, `confine`, `listen`.
+//! `transparent`, `unix`, `names`, `confine`, `listen`.
 
 mod accept;
 mod budget;
@@ -30,6 +30,7 @@ mod target;
 mod tls;
 mod transparent;
 mod tunnel;
+mod unix;
 mod websocket;
 
 use std::process::exit;

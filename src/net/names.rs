@@ -26,6 +26,7 @@ use super::{
         ACCEPTS_PER_S, FIRST_BYTES_TIMEOUT, MAX_ADDRESSES_TRIED, MAX_NAME_LISTENERS, MAX_NAMES,
         MAX_QUESTIONS, QUESTIONS_PER_S,
     },
+    program::ProgramEnd,
     transparent,
 };
 use crate::{
@@ -119,7 +120,7 @@ impl Names {
         let mut table = self.table.lock().await;
         let name = HostName::parse(&question.name).ok();
         let open_ports = name.as_ref().map(|name| table.open_ports(name)).unwrap_or_default();
-        let asked = attempt(question.name.as_bytes(), 0, Protocol::Dns, "");
+        let asked = attempt(question.name.as_bytes(), 0, Protocol::Dns, &ProgramEnd::default());
         match (self.connector.name(&asked, open_ports).await, name) {
             (NameVerdict::Ports(ports, sockets), Some(name)) => {
                 let address = table.open(self, name, &ports, sockets);

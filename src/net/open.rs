@@ -19,7 +19,8 @@ use crate::proto::net::Attempt;
 pub(super) struct OpenConnection {
     pub(super) attempt: Attempt,
     pub(super) connection_id: String,
-    pub(super) address: IpAddr,
+    /// That was dialled; of a unix socket there is none.
+    pub(super) address: Option<IpAddr>,
     reason: OnceLock<String>,
     waker: AtomicWaker,
 }
@@ -60,7 +61,7 @@ impl OpenConnections {
         self: &Arc<Self>,
         attempt: Attempt,
         connection_id: String,
-        address: IpAddr,
+        address: Option<IpAddr>,
     ) -> OpenPlace {
         let connection = Arc::new(OpenConnection {
             attempt,

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
+    net::{TcpStream, UnixStream},
 };
 
 use super::{budget::Budget, link::GatewayLink, open::OpenPlace};
@@ -41,10 +41,20 @@ pub(super) struct Allowed {
     pub(super) requests_only: bool,
 }
 
+/// By which an open connection is carried.
+#[derive(Debug)]
+pub(super) enum Carrier {
+    /// TCP, which this process has dialled.
+    Tcp(TcpStream),
+    /// A unix socket of the host, which the gateway has connected. Descriptors that come over it are closed by the kernel, because they are
+    /// read without room for them: recvmsg(2).
+    Unix(UnixStream),
+}
+
 /// An open connection to where a program wanted. Its end is reported when it is dropped.
 #[derive(Debug)]
 pub(super) struct Upstream {
-    stream: TcpStream,
+    stream: Carrier,
     pub(super) allowed: Allowed,
     report: EndReport,
     open: OpenPlace,
@@ -102,14 +112,14 @@ impl Drop for EndReport {
 
 impl Upstream {
     pub(super) fn new(
-        stream: TcpStream,
+        stream: Carrier,
         allowed: Allowed,
         mut report: EndReport,
         open: OpenPlace,
         budget: Option<Arc<Budget>>,
         tls: TlsParts,
     ) -> Self {
-        report.ended.address = open.connection.address.to_string();
+        report.ended.address = open.connection.address.map(|one| one.to_string()).unwrap_or_default();
         Self { stream, allowed, report, open, budget, tls }
     }
 
@@ -147,7 +157,10 @@ impl AsyncRead for Upstream {
     ) -> Poll<io::Result<()>> {
         let allowed = ready!(self.poll_allowed(buffer.remaining(), context))?;
         let mut part = ReadBuf::new(buffer.initialize_unfilled_to(allowed));
-        let read = Pin::new(&mut self.stream).poll_read(context, &mut part);
+        let read = match &mut self.stream {
+            Carrier::Tcp(stream) => Pin::new(stream).poll_read(context, &mut part),
+            Carrier::Unix(stream) => Pin::new(stream).poll_read(context, &mut part),
+        };
         let count = part.filled().len();
         buffer.advance(count);
         self.give_back(allowed - count);
@@ -164,7 +177,10 @@ impl AsyncWrite for Upstream {
     ) -> Poll<io::Result<usize>> {
         let allowed = ready!(self.poll_allowed(bytes.len(), context))?;
         let part = bytes.get(..allowed).unwrap_or_default();
-        let written = Pin::new(&mut self.stream).poll_write(context, part);
+        let written = match &mut self.stream {
+            Carrier::Tcp(stream) => Pin::new(stream).poll_write(context, part),
+            Carrier::Unix(stream) => Pin::new(stream).poll_write(context, part),
+        };
         let count = if let Poll::Ready(Ok(count)) = written { count } else { 0 };
         self.give_back(allowed - count);
         self.report.ended.sent_bytes += count as u64;
@@ -172,10 +188,16 @@ impl AsyncWrite for Upstream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        match &mut self.stream {
+            Carrier::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Carrier::Unix(stream) => Pin::new(stream).poll_flush(context),
+        }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        match &mut self.stream {
+            Carrier::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Carrier::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+        }
     }
 }

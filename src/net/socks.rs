@@ -13,6 +13,7 @@ use super::{
     http::Tunnel,
     limits::FIRST_BYTES_TIMEOUT,
     outcome::{Refusal, Upstream},
+    program::{ProgramEnd, Waiting},
     tunnel,
 };
 use crate::{
@@ -49,16 +50,16 @@ pub(super) async fn serve(connector: Arc<Connector>, mut program: TcpStream) {
         Ok(Ok(Some(wanted))) => wanted,
         Ok(Ok(None) | Err(_)) | Err(_) => return,
     };
-    let asked = attempt(&wanted.host, wanted.port, Protocol::Socks, &wanted.terminal_id);
+    let end = ProgramEnd::of_tcp(&program).claiming(wanted.terminal_id);
+    let asked = attempt(&wanted.host, wanted.port, Protocol::Socks, &end);
     // What the gateway allowed is what it could read.
     let destination = Host::parse(&asked.host).ok().map(|host| Destination { host, port: wanted.port });
-    let upstream: Result<Upstream, Refusal> = connector.connect(asked, Some(&program)).await;
+    let upstream: Result<Upstream, Refusal> = connector.connect(asked, Waiting::Tcp(&program)).await;
     match (upstream, destination) {
         (Ok(upstream), Some(destination)) => {
             if answer(&mut program, SUCCEEDED).await.is_ok() {
-                let terminal_id = wanted.terminal_id;
                 let approval = String::new();
-                let tunnel = Tunnel { destination, protocol: Protocol::Socks, terminal_id, approval };
+                let tunnel = Tunnel { destination, protocol: Protocol::Socks, program: end, approval };
                 tunnel::carry(&connector, program, upstream, tunnel).await;
             }
         }

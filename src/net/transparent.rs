@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use super::{
     connector::{Connector, attempt},
     http::Tunnel,
+    program::{ProgramEnd, Waiting},
     tunnel,
 };
 use crate::{network::destination::Destination, proto::net::Protocol};
@@ -16,12 +17,13 @@ use crate::{network::destination::Destination, proto::net::Protocol};
 /// Serves one program. It has been accepted already: what is refused is reset.
 pub(super) async fn serve(connector: Arc<Connector>, program: TcpStream, destination: Destination) {
     let host = destination.host.to_string();
+    let end = ProgramEnd::of_tcp(&program);
     // Nobody says which terminal it is of.
-    let asked = attempt(host.as_bytes(), destination.port, Protocol::Transparent, "");
-    match connector.connect(asked, Some(&program)).await {
+    let asked = attempt(host.as_bytes(), destination.port, Protocol::Transparent, &end);
+    match connector.connect(asked, Waiting::Tcp(&program)).await {
         Ok(upstream) => {
-            let (terminal_id, approval) = (String::new(), String::new());
-            let tunnel = Tunnel { destination, protocol: Protocol::Transparent, terminal_id, approval };
+            let approval = String::new();
+            let tunnel = Tunnel { destination, protocol: Protocol::Transparent, program: end, approval };
             tunnel::carry(&connector, program, upstream, tunnel).await;
         }
         Err(_) => drop(program.set_zero_linger()),

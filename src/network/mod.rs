@@ -13,6 +13,7 @@ pub mod dns_server;
 pub mod http_request;
 pub mod name;
 pub mod pattern;
+pub mod socket_path;
 pub mod synthetic;
 
 /// The port of the HTTP proxy on a sandbox's loopback.

@@ -7,10 +7,13 @@ use std::path::{Component, Path, PathBuf};
 use super::{
     cache,
     environment::EnvEntry,
-    profile::{Isolation, Profile, SIGNED_NAMESPACES, SshAgentRule, SshHost},
+    profile::{Isolation, Profile, SIGNED_NAMESPACES, SocketPlace, SshAgentRule, SshHost},
     toolchain, variables,
 };
-use crate::{network::name::HostName, ssh_agent::HostKey};
+use crate::{
+    network::{name::HostName, socket_path::SocketPath},
+    ssh_agent::HostKey,
+};
 
 /// The names of setrlimit(2) that a profile may set, without their prefix.
 const RLIMIT_NAMES: [&str; 11] =
@@ -24,6 +27,9 @@ const MAX_EXECUTABLE_PATHS: usize = 256;
 
 /// The longest list of TCP ports.
 const MAX_TCP_PORTS: usize = 1_024;
+
+/// The most sockets of the host that a profile lets in: their listeners travel with the plan.
+const MAX_SOCKETS: usize = 8;
 
 /// The most hosts that a profile lets commands log in to, and keys of each.
 const MAX_SSH_HOSTS: usize = 256;
@@ -214,11 +220,43 @@ fn check_landlock_lists(profile: &Profile) -> Result<(), InvalidValue> {
 }
 
 fn check_network(profile: &Profile) -> Result<(), InvalidValue> {
+    check_sockets(&profile.network.sockets)?;
     if profile.network.choices.contains(&profile.network.default) {
         Ok(())
     } else {
         invalid("network", "default must be one of choices")
     }
+}
+
+/// Sockets of the host are named in one way, and are seen where nothing else is.
+fn check_sockets(sockets: &[SocketPlace]) -> Result<(), InvalidValue> {
+    if sockets.len() > MAX_SOCKETS {
+        return invalid("sockets", format!("must name no more than {MAX_SOCKETS} sockets"));
+    }
+    for (index, socket) in sockets.iter().enumerate() {
+        let host = socket.host.to_str().unwrap_or_default();
+        if let Err(error) = SocketPath::parse(host) {
+            return invalid("sockets", format!("host: {host:?}: {error}"));
+        }
+        let inside = socket.inside();
+        let is_below_run =
+            inside.starts_with("/run") && !inside.starts_with("/run/provost") && inside != Path::new("/run");
+        if !(is_plain_absolute(inside) && is_below_run) {
+            return invalid("sockets", format!("inside: {inside:?} is no path of a file below /run"));
+        }
+        let meets = |other: &SocketPlace| {
+            other.host == socket.host
+                || other.inside().starts_with(inside)
+                || inside.starts_with(other.inside())
+        };
+        if sockets.iter().skip(index + 1).any(meets) {
+            return invalid(
+                "sockets",
+                format!("{host:?} and another one are the same, or in one another's place"),
+            );
+        }
+    }
+    Ok(())
 }
 
 fn check_identity(profile: &Profile) -> Result<(), InvalidValue> {

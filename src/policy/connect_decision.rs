@@ -7,7 +7,9 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     command::rule::{Decision, RuleMode},
-    connect::{Approved, ConnectRequest, ConnectRule, Credential, DialTarget, TlsHandling, Tunnel},
+    connect::{
+        Approved, ConnectRequest, ConnectRule, ConnectingProgram, Credential, DialTarget, TlsHandling, Tunnel,
+    },
     set::PolicySet,
 };
 use crate::network::{
@@ -24,6 +26,9 @@ pub const NAME_RULE: &str = "network.name";
 
 /// The name under which TLS is refused that is for another host, or that hides what is judged.
 pub const AGREEMENT_RULE: &str = "network.agreement";
+
+/// The name under which a socket of the host is refused that is not let in, or that cannot be connected to.
+pub const SOCKET_RULE: &str = "network.socket";
 
 /// A decision, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +69,8 @@ pub enum ConnectReason {
     NotPublic(IpAddr, Scope),
     /// Rules are about its requests, and TLS that is not opened hides them.
     HiddenRequests,
+    /// It is to a socket of the host that the profile does not let in.
+    SocketNotLetIn,
 }
 
 impl ConnectReason {
@@ -74,6 +81,7 @@ impl ConnectReason {
             Self::Default => "default",
             Self::NotPublic(..) => ADDRESS_RULE,
             Self::HiddenRequests => AGREEMENT_RULE,
+            Self::SocketNotLetIn => SOCKET_RULE,
         }
     }
 
@@ -86,6 +94,7 @@ impl ConnectReason {
             Self::NotPublic(address, scope) => {
                 format!("{address} is a {} address, and no rule names it under `address`", scope.name())
             }
+            Self::SocketNotLetIn => "the profile lets no such socket in (`network.sockets`)".to_owned(),
             Self::HiddenRequests => "rules are about requests to this host, and TLS hides them".to_owned(),
         }
     }
@@ -130,12 +139,13 @@ impl PolicySet {
         let host = Host::Name(name.clone());
         let decide = |port| {
             let destination = Destination { host: host.clone(), port };
-            let (http, approved) = (None, Approved::Nothing);
+            let (http, approved, program) = (None, Approved::Nothing, &ConnectingProgram::Any);
             self.connect_name(&ConnectRequest {
                 principal,
                 profile,
                 destination: &destination,
                 http,
+                program,
                 approved,
             })
         };

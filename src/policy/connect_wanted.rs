@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
     command::rule::Decision,
-    connect::{Approved, ConnectRequest, DialTarget, TlsHandling},
+    connect::{Approved, ConnectRequest, ConnectingProgram, DialTarget, TlsHandling},
     connect_decision::{ConnectDecision, ConnectReason},
     secret::SecretGrant,
     set::PolicySet,
@@ -21,11 +21,12 @@ impl PolicySet {
         (principal, profile): (&str, &str),
         wanted: &WantedConnection,
         address: Option<IpAddr>,
+        program: &ConnectingProgram,
     ) -> ConnectDecision {
         let WantedConnection { destination, request, scheme } = wanted;
         let decide = |http| {
             let approved = Approved::Nothing;
-            let request = ConnectRequest { principal, profile, destination, http, approved };
+            let request = ConnectRequest { principal, profile, destination, http, program, approved };
             match address {
                 Some(address) => self.connect_address(&request, DialTarget { address, is_hosts_own: false }),
                 None => self.connect_name(&request),

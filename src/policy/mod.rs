@@ -17,6 +17,7 @@ mod check;
 pub mod command;
 pub mod connect;
 pub mod connect_decision;
+mod connect_socket;
 mod connect_wanted;
 mod denial;
 mod digest;

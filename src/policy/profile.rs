@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     kept_caches::{KeptBetween, KeptCachesRule},
-    network::{Network, NetworkRule, OnReload},
+    network::{Network, NetworkRule, OnReload, SocketPlace},
     ssh_agent::{SIGNED_NAMESPACES, SshAgentRule, SshHost},
 };
 use super::{duration, workspace_files};

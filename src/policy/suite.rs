@@ -59,6 +59,9 @@ pub struct SuiteCase {
     /// With `connect`: an address that the name leads to. Absent: what is decided about the name.
     #[serde(default)]
     pub address: Option<std::net::IpAddr>,
+    /// With `connect`: the program that connects, by its path. Absent: it is not known, and what restricts programs holds.
+    #[serde(default)]
+    pub program: Option<String>,
     /// `"tree"`: `command` is what a process of a running terminal executes. Otherwise it is a request.
     #[serde(default)]
     pub at: RuleAt,
@@ -114,6 +117,7 @@ impl Suite {
         let problem = |case: &SuiteCase| match (case.line.is_some(), case.command.is_some(), case.at) {
             _ if case.connect.is_some() => connect_case::problem(case),
             _ if case.address.is_some() => Some("only a case with `connect` has an address"),
+            _ if case.program.is_some() => Some("only a case with `connect` has a program"),
             (true, true, _) | (false, false, _) => {
                 Some("a case has either a line or a command, or `connect`")
             }
@@ -164,7 +168,13 @@ impl Suite {
             policy.profile(profile).ok_or_else(|| format!("there is no profile {profile:?}"))?;
         if let Some(connect) = &case.connect {
             let principal = own.principal.as_deref().or(other.principal.as_deref()).unwrap_or_default();
-            return connect_case::evaluate(policy, (principal, name), connect, case.address);
+            return connect_case::evaluate(
+                policy,
+                (principal, name),
+                connect,
+                case.address,
+                case.program.as_deref(),
+            );
         }
         let mut profile = Profile::clone(profile);
         profile.gate.enabled = own.gate.or(other.gate).unwrap_or(profile.gate.enabled);

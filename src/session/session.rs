@@ -20,6 +20,7 @@ use crate::{
     policy::{AbsPath, Digest, PolicySet, environment::EnvEntry, profile::Network},
     sandbox::{
         governing::{Governing, GoverningError},
+        net_link::HostSocketCaller,
         path_walk::ObjectId,
         roots,
         spec::{GitIdentity, Owner, Root, RootRole},
@@ -112,6 +113,12 @@ impl Session {
     /// A directory that the caller named, with a root's own name in place of the one that the caller has for it.
     pub fn resolve(&self, directory: &AbsPath) -> AbsPath {
         rebase(directory, &self.named_roots)
+    }
+
+    /// As whom sockets of the host are connected to for its commands.
+    pub fn host_socket_caller(&self) -> HostSocketCaller {
+        let agent = self.ssh_agent.as_ref().map(|agent| agent.as_path().to_owned());
+        HostSocketCaller { rights: self.rights.clone(), agent }
     }
 
     /// The roots that commands may write to, as far as the profile lets them.

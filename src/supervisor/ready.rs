@@ -28,6 +28,8 @@ pub struct Ready {
     pub gate: Option<SupervisedGate>,
     /// The listeners of the proxies: of HTTP, then of SOCKS5; then the resolver's sockets, if it has one. Empty: there are none.
     pub proxy_listeners: Vec<Arc<OwnedFd>>,
+    /// The sockets of the host for which the last of them listen.
+    pub unix_sockets: Vec<String>,
     /// The socket of a resolver that refuses every name, if the sandbox has no proxies.
     pub refusing_resolver: Option<OwnedFd>,
     /// Counts what had no route, where the network is the sandbox's own.

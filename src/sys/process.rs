@@ -98,6 +98,15 @@ pub fn boot_id() -> io::Result<String> {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())
 }
 
+/// A process's number, in our pid namespace, while it lives.
+///
+/// # Errors
+/// When it has ended, is not below our namespace, or /proc cannot be read.
+pub fn pid_of(process: BorrowedFd<'_>) -> io::Result<u32> {
+    let pid = namespaced_pids(process)?.first().copied().filter(|pid| *pid > 0);
+    pid.and_then(|pid| u32::try_from(pid).ok()).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
 /// The process's numbers, from our pid namespace inwards; -1 when it has ended, 0 when it is not below ours.
 fn namespaced_pids(process: BorrowedFd<'_>) -> io::Result<Vec<i32>> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;

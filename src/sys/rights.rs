@@ -54,6 +54,48 @@ impl Rights {
         drop(taken);
         Ok(done)
     }
+
+    /// As [`Rights::run_with`], and others see these ids, too: a listener does with SO_PEERCRED and SO_PEERGROUPS of unix(7). The real and
+    /// the saved ids of the thread stay this process's own, so that the user can neither signal nor trace it: kill(2), ptrace(2).
+    ///
+    /// # Errors
+    /// As [`Rights::run_with`].
+    pub fn run_as<T>(&self, work: impl FnOnce() -> T) -> Result<T, Errno> {
+        let own = Self::own();
+        self.run_with(|| {
+            if self.uid == own.uid || self.uid == 0 {
+                return Ok(work());
+            }
+            let taken = EffectiveGuard::new(self, own)?;
+            let done = work();
+            drop(taken);
+            Ok(done)
+        })?
+    }
+}
+
+/// Others see the thread as another user while this lives, which is shorter than its rights do.
+struct EffectiveGuard {
+    own: Rights,
+    _not_send: std::marker::PhantomData<*const ()>,
+}
+
+impl EffectiveGuard {
+    fn new(rights: &Rights, own: Rights) -> Result<Self, Errno> {
+        let taken = Self { own, _not_send: std::marker::PhantomData };
+        set_effective_group(rights.gid)?;
+        set_effective_user(rights.uid)?;
+        Ok(taken)
+    }
+}
+
+impl Drop for EffectiveGuard {
+    fn drop(&mut self) {
+        if set_effective_user(self.own.uid).is_err() || set_effective_group(self.own.gid).is_err() {
+            // As in `RightsGuard`.
+            std::process::abort();
+        }
+    }
 }
 
 /// The thread has other rights while this lives.
@@ -109,6 +151,19 @@ fn set_user(uid: u32) -> Result<(), Errno> {
     if now.cast_unsigned() == uid { Ok(()) } else { Err(Errno::EPERM) }
 }
 
+/// Affects the calling thread only, as in `set_groups`.
+fn set_effective_user(uid: u32) -> Result<(), Errno> {
+    // SAFETY: only numbers are passed; the call sets what belongs to the calling thread.
+    let set = unsafe { libc::syscall(libc::SYS_setresuid, NO_CHANGE, uid, NO_CHANGE) };
+    Errno::result(set).map(drop)
+}
+
+fn set_effective_group(gid: u32) -> Result<(), Errno> {
+    // SAFETY: as in `set_effective_user`.
+    let set = unsafe { libc::syscall(libc::SYS_setresgid, NO_CHANGE, gid, NO_CHANGE) };
+    Errno::result(set).map(drop)
+}
+
 fn set_group(gid: u32) -> Result<(), Errno> {
     // SAFETY: as in `set_user`.
     let now = unsafe {
@@ -151,6 +206,41 @@ mod tests {
         });
         assert!(panicked.is_err() && fs::read(closed.join("file")).is_ok());
         assert_eq!(Rights::own(), own);
+    }
+
+    #[test]
+    fn a_listener_sees_the_principal_and_not_this_process() {
+        use std::os::{
+            fd::AsFd as _,
+            unix::net::{UnixListener, UnixStream},
+        };
+        if !geteuid().is_root() {
+            println!("SKIPPED: only root can take on rights");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let rights = Rights { uid: 4242, gid: 4243, groups: [4244].into() };
+        let connect = || UnixStream::connect(&path).map_err(|error| error.kind());
+        assert_eq!(
+            rights.run_as(connect).unwrap().map(drop),
+            Err(std::io::ErrorKind::PermissionDenied),
+            "it is root's alone"
+        );
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        let own = Rights::own();
+        let seen = |connected: UnixStream| {
+            let accepted = listener.accept().unwrap().0;
+            let peer = crate::sys::peer::credentials(&accepted.as_fd()).unwrap();
+            drop(connected);
+            (peer.uid, peer.gid)
+        };
+        assert_eq!(seen(rights.run_with(connect).unwrap().unwrap()), (0, 0), "rights alone are not seen");
+        assert_eq!(seen(rights.run_as(connect).unwrap().unwrap()), (4242, 4243));
+        assert_eq!(Rights::own(), own);
+        assert_eq!(nix::unistd::getresuid().map(|ids| ids.effective.as_raw()), Ok(0));
     }
 
     #[test]

@@ -85,6 +85,7 @@ fn supervise(arguments: &[String]) -> ! {
         CgroupDirectory { descriptor, hierarchy, controllers }
     };
     runtime::run(Ready {
+        unix_sockets: Vec::new(),
         proxy_listeners: Vec::new(),
         refusing_resolver: None,
         route_counters: None,

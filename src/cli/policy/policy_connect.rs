@@ -9,12 +9,13 @@ use crate::{
     network::{
         destination::Host,
         http_request::{Scheme, WantedConnection},
+        socket_path::SocketPath,
     },
     policy::{
         PolicySet,
         command::rule::Decision,
-        connect::{TlsHandling, Tunnel},
-        connect_decision::{AppliedCredential, ConnectDecision, NAME_RULE},
+        connect::{ConnectingProgram, SocketRequest, TlsHandling, Tunnel},
+        connect_decision::{AppliedCredential, ConnectDecision, NAME_RULE, SOCKET_RULE},
     },
     printable,
 };
@@ -26,6 +27,8 @@ pub(super) struct Caller<'a> {
     pub(in crate::cli) principal: &'a str,
     /// The profile's name; absent: the default one.
     pub(in crate::cli) profile: Option<&'a str>,
+    /// The program; absent: it is not known.
+    pub(in crate::cli) program: Option<&'a str>,
 }
 
 /// A decision about a name or an address.
@@ -82,21 +85,16 @@ pub(in crate::cli) fn explain(
     let (profile, _) = policy
         .profile(caller.profile)
         .ok_or_else(|| CliError::message_only(format!("there is no profile {:?}", caller.profile)))?;
-    let explained = match WantedConnection::parse(destination) {
-        Err(error) => vec![ExplainedConnection {
-            decision: Decision::Deny,
-            rule: NAME_RULE.to_owned(),
-            reason: error.to_string(),
-            location: None,
-            destination: destination.to_owned(),
-            address: None,
-            tunnel: None,
-            requests_only: false,
-            tls: None,
-            credentials: Vec::new(),
-            observed: Vec::new(),
-        }],
-        Ok(wanted) => decide(policy, (caller.principal, profile.as_str()), &wanted, addresses),
+    let program = match caller.program {
+        Some(one) => ConnectingProgram::Known(vec![one.to_owned()]),
+        None => ConnectingProgram::Unknown,
+    };
+    let by = (caller.principal, profile.as_str(), &program);
+    let explained = match (SocketPath::parse_connection(destination), WantedConnection::parse(destination)) {
+        (Some(Ok(path)), _) => vec![decide_socket(policy, by, &path)],
+        (Some(Err(error)), _) => vec![malformed(destination, SOCKET_RULE, error.to_string())],
+        (None, Err(error)) => vec![malformed(destination, NAME_RULE, error.to_string())],
+        (None, Ok(wanted)) => decide(policy, by, &wanted, addresses),
     };
     let shown = match format {
         OutputFormat::Json => {
@@ -110,17 +108,56 @@ pub(in crate::cli) fn explain(
     Ok((shown, u8::from(!is_allowed)))
 }
 
+/// What is refused before any rule is looked at.
+fn malformed(destination: &str, rule: &str, reason: String) -> ExplainedConnection {
+    ExplainedConnection {
+        decision: Decision::Deny,
+        rule: rule.to_owned(),
+        reason,
+        location: None,
+        destination: destination.to_owned(),
+        address: None,
+        tunnel: None,
+        requests_only: false,
+        tls: None,
+        credentials: Vec::new(),
+        observed: Vec::new(),
+    }
+}
+
+fn decide_socket(
+    policy: &PolicySet,
+    (principal, profile, program): (&str, &str, &ConnectingProgram),
+    path: &SocketPath,
+) -> ExplainedConnection {
+    let request = SocketRequest { principal, profile, path, program, is_approved: false };
+    let decided = policy.connect_socket(&request);
+    ExplainedConnection {
+        decision: decided.decision,
+        location: location(policy, &decided),
+        tunnel: (decided.decision != Decision::Deny).then_some(decided.tunnel),
+        observed: decided.observed.clone(),
+        ..malformed(&path.to_string(), decided.reason.rule(), decided.reason.text())
+    }
+}
+
+/// File and line of the rule.
+fn location(policy: &PolicySet, decided: &ConnectDecision) -> Option<String> {
+    policy.rule_location(decided.reason.rule()).map(|at| format!("{}:{}", at.file, at.line))
+}
+
 fn decide(
     policy: &PolicySet,
-    caller: (&str, &str),
+    (principal, profile, program): (&str, &str, &ConnectingProgram),
     wanted: &WantedConnection,
     addresses: &[IpAddr],
 ) -> Vec<ExplainedConnection> {
+    let caller = (principal, profile);
     let explained = |decided: ConnectDecision, address: Option<IpAddr>| ExplainedConnection {
         decision: decided.decision,
         rule: decided.reason.rule().to_owned(),
         reason: decided.reason.text(),
-        location: policy.rule_location(decided.reason.rule()).map(|at| format!("{}:{}", at.file, at.line)),
+        location: location(policy, &decided),
         destination: match &wanted.request {
             None => wanted.destination.to_string(),
             Some(http) => format!("{} {http}", wanted.destination),
@@ -141,11 +178,13 @@ fn decide(
             .collect(),
         observed: decided.observed,
     };
-    let at = |address: IpAddr| explained(policy.connect_wanted(caller, wanted, Some(address)), Some(address));
+    let at = |address: IpAddr| {
+        explained(policy.connect_wanted(caller, wanted, Some(address), program), Some(address))
+    };
     if let Host::Address(address) = wanted.destination.host {
         return vec![at(address)];
     }
-    let name = explained(policy.connect_wanted(caller, wanted, None), None);
+    let name = explained(policy.connect_wanted(caller, wanted, None, program), None);
     // A name that is refused is not resolved.
     let is_resolved = name.decision != Decision::Deny;
     std::iter::once(name)

@@ -71,20 +71,27 @@ pub(in crate::cli) struct ExplainArguments {
     /// The command and its arguments, or one shell line
     #[arg(last = true, required_unless_present = "connect", value_name = "COMMAND [ARG]...")]
     command: Vec<String>,
-    /// Say what would happen to a connection of a command with the network "proxy" (HOST:PORT, or "GET http://HOST/PATH"), instead of a
+    /// Say what would happen to a connection of a command with the network "proxy" (HOST:PORT, unix:PATH, or "GET http://HOST/PATH"), instead of a
     /// command
     #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["command", "exec", "env"])]
     connect: Option<String>,
     /// With --connect: an address that the name leads to; may be given many times
     #[arg(long, value_name = "ADDRESS", requires = "connect")]
     address: Vec<std::net::IpAddr>,
+    /// With --connect: the program that connects, by its path; without it rules with `program` restrict
+    #[arg(long, value_name = "PATH", requires = "connect")]
+    program: Option<String>,
 }
 
 pub(in crate::cli) fn explain(arguments: ExplainArguments) -> Result<u8, CliError> {
     let policy = load(arguments.policies.as_deref())?;
     if let Some(destination) = &arguments.connect {
         let principal = arguments.principal.clone().unwrap_or_else(own_principal);
-        let caller = Caller { principal: &principal, profile: arguments.profile.as_deref() };
+        let caller = Caller {
+            principal: &principal,
+            profile: arguments.profile.as_deref(),
+            program: arguments.program.as_deref(),
+        };
         let format = arguments.output.output;
         let (shown, status) =
             policy_connect::explain(&policy, caller, destination, &arguments.address, format)?;

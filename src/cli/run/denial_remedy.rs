@@ -50,7 +50,10 @@ pub(super) fn remedy_lines(outcome: &Outcome) -> Vec<String> {
         |denial: &&ConnectDenial| denial.rule == DEFAULT && denial.host.parse::<IpAddr>().is_err();
     let connections = outcome.connect_denials.iter().filter(is_default).map(|denial| {
         let ConnectDenial { host, port, .. } = denial;
-        let rule = format!("decision = \"allow\", host = [{host:?}], port = [{port}]");
+        let rule = match host.strip_prefix("unix:") {
+            Some(path) => format!("decision = \"allow\", unix = [{path:?}]"),
+            None => format!("decision = \"allow\", host = [{host:?}], port = [{port}]"),
+        };
         format!("a [[connect]] rule of the policy would allow it: {rule}")
     });
     let network = outcome.unreachable.iter().filter_map(other_network);

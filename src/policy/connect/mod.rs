@@ -5,9 +5,11 @@
 mod credential;
 mod request;
 mod rule;
+mod rule_error;
 mod source;
 
 pub use credential::CredentialError;
-pub use request::{Approved, ConnectRequest, DialTarget};
-pub use rule::{ConnectRule, ConnectRuleError};
+pub use request::{Approved, ConnectRequest, ConnectingProgram, DialTarget, SocketRequest};
+pub use rule::ConnectRule;
+pub use rule_error::ConnectRuleError;
 pub use source::{ConnectSource, ConnectWhen, Credential, SECRET_PLACE, TlsHandling, Tunnel};

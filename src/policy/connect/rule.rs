@@ -3,18 +3,21 @@
 use std::net::IpAddr;
 
 use super::{
-    super::command::rule::{Decision, RuleMode},
-    credential::{self, CredentialError},
-    request::ConnectRequest,
+    super::{
+        AbsPath,
+        command::rule::{Decision, RuleMode},
+    },
+    credential,
+    request::{ConnectRequest, ConnectingProgram, SocketRequest},
+    rule_error::ConnectRuleError,
     source::{ConnectSource, ConnectWhen, Credential, TlsHandling, Tunnel},
 };
 use crate::network::{
     destination::{Destination, Host},
-    http_request::{
-        HttpRequest, PathPattern, PathPatternError, Scheme, WantedConnection, WantedConnectionError,
-    },
+    http_request::{HttpRequest, PathPattern, Scheme, WantedConnection},
     name::HostName,
-    pattern::{Cidr, CidrError, HostPattern, HostPatternError},
+    pattern::{Cidr, HostPattern},
+    socket_path::SocketPath,
 };
 
 /// A compiled rule.
@@ -36,119 +39,12 @@ pub struct ConnectRule {
     pub credential: Option<Credential>,
     hosts: Vec<HostPattern>,
     addresses: Vec<Cidr>,
+    sockets: Vec<SocketPath>,
+    programs: Vec<String>,
     ports: Vec<u16>,
     methods: Vec<String>,
     paths: Vec<PathPattern>,
     when: ConnectWhen,
-}
-
-/// Why a rule does not load.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectRuleError {
-    /// The id.
-    #[error("id: {0:?} must be letters, digits, \"-\", \"_\" and \".\"")]
-    Id(String),
-    /// A name pattern.
-    #[error("host: {0:?}: {1}")]
-    Host(String, HostPatternError),
-    /// A network.
-    #[error("address: {0:?}: {1}")]
-    Address(String, CidrError),
-    /// A rule that allows or asks, and is about nothing.
-    #[error("host: a rule that allows or asks names hosts or addresses")]
-    NoHost,
-    /// A rule that allows or asks, without ports.
-    #[error("port: a rule that allows or asks names its ports, from 1 to 65535")]
-    Port,
-    /// A method that no request has.
-    #[error("method: {0:?} is no method: they are written in capital letters")]
-    Method(String),
-    /// A pattern of paths.
-    #[error("path: {0:?}: {1}")]
-    Path(String, PathPatternError),
-    /// A rule about requests that names no host.
-    #[error("host: a rule about requests names hosts")]
-    NoHostOfRequests,
-    /// Questions about requests do not exist.
-    #[error("decision: a rule about requests allows or denies")]
-    AskOfRequests,
-    /// A rule about requests that lets anything be spoken.
-    #[error("tunnel: a rule about requests lets nothing else be spoken")]
-    TunnelOfRequests,
-    /// An effect of rules that allow.
-    #[error("tunnel: a rule that denies has none")]
-    TunnelOfDeny,
-    /// An effect of rules that allow.
-    #[error("tls: a rule that denies has none")]
-    TlsOfDeny,
-    /// A session's certificate is for hosts that are named.
-    #[error("tls: a rule by which TLS is opened names hosts, and not \"*\"")]
-    TlsOfAll,
-    /// What is spoken in opened TLS is looked at.
-    #[error("tunnel: a rule by which TLS is opened lets nothing be spoken but HTTP")]
-    TunnelOfTls,
-    /// Who would see it otherwise is not known.
-    #[error("credential: a secret is put into opened TLS alone: write tls = \"terminate\"")]
-    CredentialWithoutTls,
-    /// A part of it.
-    #[error("credential: {0}")]
-    Credential(CredentialError),
-    /// An example that is no destination.
-    #[error(
-        "{0:?} is no example of a destination such as \"example.org:443\", or of a request such as \"GET http://example.org/\": {1}"
-    )]
-    Example(String, WantedConnectionError),
-    /// An example of `matches`.
-    #[error("matches: the rule does not match {0:?}")]
-    ExampleMissed(String),
-    /// An example of `rejects`.
-    #[error("rejects: the rule matches {0:?}")]
-    ExampleCaught(String),
-}
-
-impl ConnectRuleError {
-    /// The key of the rule that is wrong.
-    pub fn key(&self) -> &'static str {
-        match self {
-            Self::Id(_) => "id",
-            Self::Method(_) => "method",
-            Self::Path(..) => "path",
-            Self::AskOfRequests => "decision",
-            Self::Host(..) | Self::NoHost | Self::NoHostOfRequests => "host",
-            Self::Address(..) => "address",
-            Self::Port => "port",
-            Self::TunnelOfDeny | Self::TunnelOfRequests | Self::TunnelOfTls => "tunnel",
-            Self::TlsOfDeny | Self::TlsOfAll => "tls",
-            Self::CredentialWithoutTls | Self::Credential(_) => "credential",
-            Self::Example(..) | Self::ExampleMissed(_) => "matches",
-            Self::ExampleCaught(_) => "rejects",
-        }
-    }
-
-    /// The text in the file that is wrong, where it is one.
-    pub fn text(&self) -> Option<&str> {
-        match self {
-            Self::Host(text, _)
-            | Self::Method(text)
-            | Self::Path(text, _)
-            | Self::Address(text, _)
-            | Self::Example(text, _)
-            | Self::ExampleMissed(text)
-            | Self::ExampleCaught(text) => Some(text),
-            Self::Id(_)
-            | Self::NoHost
-            | Self::NoHostOfRequests
-            | Self::AskOfRequests
-            | Self::TunnelOfRequests
-            | Self::Port
-            | Self::TunnelOfDeny
-            | Self::TlsOfDeny
-            | Self::TlsOfAll
-            | Self::TunnelOfTls
-            | Self::CredentialWithoutTls
-            | Self::Credential(_) => None,
-        }
-    }
 }
 
 impl ConnectRule {
@@ -161,7 +57,9 @@ impl ConnectRule {
         if source.id.is_empty() || !source.id.chars().all(id_is_plain) {
             return Err(ConnectRuleError::Id(source.id.clone()));
         }
+        check_sockets(source)?;
         match source.decision {
+            _ if !source.unix.is_empty() => {}
             Decision::Allow | Decision::Ask if source.host.is_empty() && source.address.is_empty() => {
                 return Err(ConnectRuleError::NoHost);
             }
@@ -182,6 +80,13 @@ impl ConnectRule {
         };
         let address =
             |text: &String| Cidr::parse(text).map_err(|error| ConnectRuleError::Address(text.clone(), error));
+        let socket = |text: &String| {
+            SocketPath::parse(text).map_err(|error| ConnectRuleError::Socket(text.clone(), error))
+        };
+        let program = |text: &String| match AbsPath::parse(text) {
+            Ok(path) => Ok(path.to_string()),
+            Err(_) => Err(ConnectRuleError::Program(text.clone())),
+        };
         let rule = Self {
             id: source.id.clone(),
             decision: source.decision,
@@ -192,6 +97,8 @@ impl ConnectRule {
             credential: source.credential.clone(),
             hosts: source.host.iter().map(host).collect::<Result<_, _>>()?,
             addresses: source.address.iter().map(address).collect::<Result<_, _>>()?,
+            sockets: source.unix.iter().map(socket).collect::<Result<_, _>>()?,
+            programs: source.program.iter().map(program).collect::<Result<_, _>>()?,
             ports: source.port.clone(),
             methods: source.method.clone(),
             paths: source.path.iter().map(path).collect::<Result<_, _>>()?,
@@ -203,6 +110,10 @@ impl ConnectRule {
 
     fn check_examples(&self, source: &ConnectSource) -> Result<(), ConnectRuleError> {
         let matches = |text: &String| {
+            if let Some(socket) = SocketPath::parse_connection(text) {
+                let socket = socket.map_err(|error| ConnectRuleError::Socket(text.clone(), error))?;
+                return Ok(self.names_socket(&socket));
+            }
             let wanted = WantedConnection::parse(text)
                 .map_err(|error| ConnectRuleError::Example(text.clone(), error))?;
             Ok(self.matches_example(&wanted))
@@ -223,7 +134,8 @@ impl ConnectRule {
     /// Examples are of names or of addresses, without a principal.
     fn matches_example(&self, wanted: &WantedConnection) -> bool {
         let destination: &Destination = &wanted.destination;
-        self.has_port(destination.port)
+        self.sockets.is_empty()
+            && self.has_port(destination.port)
             && (wanted.scheme != Some(Scheme::Https)
                 || self.tls == TlsHandling::Terminate
                 || self.decision == Decision::Deny)
@@ -237,7 +149,38 @@ impl ConnectRule {
 
     /// Whether it counts for this caller and port.
     pub(in crate::policy) fn applies(&self, request: &ConnectRequest<'_>) -> bool {
-        self.is_for(request.principal, Some(request.profile)) && self.has_port(request.destination.port)
+        self.sockets.is_empty()
+            && self.is_for(request.principal, Some(request.profile))
+            && self.is_by(request.program)
+            && self.has_port(request.destination.port)
+    }
+
+    /// Whether it counts for this caller and socket.
+    pub(in crate::policy) fn is_about_socket(&self, request: &SocketRequest<'_>) -> bool {
+        self.is_for(request.principal, Some(request.profile))
+            && self.is_by(request.program)
+            && self.names_socket(request.path)
+    }
+
+    /// A rule that denies and names nothing is about everything.
+    fn names_socket(&self, path: &SocketPath) -> bool {
+        let names_nothing = self.sockets.is_empty()
+            && self.hosts.is_empty()
+            && self.addresses.is_empty()
+            && self.ports.is_empty();
+        names_nothing || self.sockets.contains(path)
+    }
+
+    /// Whether it counts for a connection of this program. What is not known is what the rule restricts.
+    fn is_by(&self, program: &ConnectingProgram) -> bool {
+        let names = |one: &String| self.programs.contains(one);
+        match (program, self.decision) {
+            _ if self.programs.is_empty() => true,
+            (ConnectingProgram::Any, decision) => decision == Decision::Allow,
+            (ConnectingProgram::Unknown, decision) => decision != Decision::Allow,
+            (ConnectingProgram::Known(all), Decision::Allow) => !all.is_empty() && all.iter().all(names),
+            (ConnectingProgram::Known(all), Decision::Ask | Decision::Deny) => all.iter().any(names),
+        }
     }
 
     /// Whether it is about HTTP requests, and not about connections as a whole.
@@ -304,6 +247,18 @@ impl ConnectRule {
     pub(in crate::policy) fn covers(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|network| network.contains(address))
     }
+}
+
+fn check_sockets(source: &ConnectSource) -> Result<(), ConnectRuleError> {
+    let names_more = !source.host.is_empty()
+        || !source.address.is_empty()
+        || !source.port.is_empty()
+        || !source.method.is_empty()
+        || !source.path.is_empty()
+        || source.credential.is_some()
+        || source.tls != TlsHandling::Carry
+        || source.tunnel != Tunnel::Checked;
+    if !source.unix.is_empty() && names_more { Err(ConnectRuleError::MoreThanSockets) } else { Ok(()) }
 }
 
 fn check_requests(source: &ConnectSource) -> Result<(), ConnectRuleError> {

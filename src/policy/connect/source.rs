@@ -20,6 +20,13 @@ pub struct ConnectSource {
     /// reached by a rule that names it here, and by no other.
     #[serde(default)]
     pub address: Vec<String>,
+    /// Unix sockets of the host, by path, as `"/run/docker.sock"`. The rule is about these and about nothing else; the profile lets them in.
+    #[serde(default)]
+    pub unix: Vec<String>,
+    /// Programs, by path, as `"/usr/bin/git"`. A rule that denies or asks is about connections that one of them may have; one that allows
+    /// is about connections that no other has.
+    #[serde(default)]
+    pub program: Vec<String>,
     /// TCP ports. A rule that allows or asks names them; in one that denies, none means all.
     #[serde(default)]
     pub port: Vec<u16>,

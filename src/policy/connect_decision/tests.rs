@@ -16,8 +16,14 @@ fn decide(destination: &str, address: Option<&str>, profile: &str) -> (Decision,
     let policy = PolicySet::parse("p", RULES).unwrap_or_else(|error| panic!("{error}"));
     let destination = Destination::parse(destination).unwrap();
     let approved = Approved::Nothing;
-    let request =
-        ConnectRequest { principal: "uid:1", profile, destination: &destination, http: None, approved };
+    let request = ConnectRequest {
+        principal: "uid:1",
+        profile,
+        destination: &destination,
+        http: None,
+        program: &ConnectingProgram::Any,
+        approved,
+    };
     let decision = match address {
         None => policy.connect_name(&request),
         Some(address) => {
@@ -79,8 +85,14 @@ fn the_hosts_own_address_is_as_its_loopback_and_what_watches_is_named() {
     let policy = PolicySet::parse("p", RULES).unwrap_or_else(|error| panic!("{error}"));
     let destination = Destination::parse("registry.example.org:443").unwrap();
     let approved = Approved::Nothing;
-    let request =
-        ConnectRequest { principal: "uid:1", profile: "a", destination: &destination, http: None, approved };
+    let request = ConnectRequest {
+        principal: "uid:1",
+        profile: "a",
+        destination: &destination,
+        http: None,
+        program: &ConnectingProgram::Any,
+        approved,
+    };
     let own = DialTarget { address: "93.184.216.34".parse().unwrap(), is_hosts_own: true };
     assert_eq!(policy.connect_address(&request, own).reason.rule(), ADDRESS_RULE);
     let destination = Destination::parse("new.example.org:443").unwrap();
@@ -105,6 +117,7 @@ fn what_is_asked_about_is_reached_when_a_person_has_said_yes_to_that_very_part_o
             profile: "a",
             destination: &destination,
             http: None,
+            program: &ConnectingProgram::Any,
             approved,
         };
         let decided = match address.map(|address| address.parse().unwrap()) {
@@ -172,6 +185,7 @@ fn requests_are_judged_by_method_and_path_and_what_hides_them_is_not_let_through
             profile: "a",
             destination: &wanted.destination,
             http: wanted.request.as_ref(),
+            program: &ConnectingProgram::Any,
             approved: Approved::Nothing,
         };
         let target = DialTarget { address: "93.184.216.34".parse().unwrap(), is_hosts_own: false };

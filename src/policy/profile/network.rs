@@ -1,7 +1,11 @@
 //! The part of a profile that says which network a command has.
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
+
+use crate::network::socket_path::SocketPath;
 
 /// Which network a command has, and which a caller may ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -19,6 +23,26 @@ pub struct NetworkRule {
     pub on_reload: OnReload,
     /// With `proxy`: bytes that the connections of one session may carry, in both directions together. Absent: any number.
     pub max_bytes: Option<u64>,
+    /// With `proxy`: unix sockets of the host that commands see, as listeners of the sandbox's own. Rules with `unix` decide about each
+    /// connection.
+    pub sockets: Vec<SocketPlace>,
+}
+
+/// A socket of the host, and where commands find it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SocketPlace {
+    /// Its path on the host, without symbolic links.
+    pub host: PathBuf,
+    /// Its path inside, below `/run`. Absent: the same.
+    pub inside: Option<PathBuf>,
+}
+
+impl SocketPlace {
+    /// Its path inside.
+    pub fn inside(&self) -> &std::path::Path {
+        self.inside.as_deref().unwrap_or(&self.host)
+    }
 }
 
 /// What becomes of open connections when another policy comes into force.
@@ -41,11 +65,17 @@ impl Default for NetworkRule {
             tcp_bind: None,
             on_reload: OnReload::Keep,
             max_bytes: None,
+            sockets: Vec::new(),
         }
     }
 }
 
 impl NetworkRule {
+    /// Whether commands see this socket of the host.
+    pub fn lets_in(&self, path: &SocketPath) -> bool {
+        self.sockets.iter().any(|one| one.host == path.as_path())
+    }
+
     /// What a caller could ask for instead.
     pub fn choices_but(&self, chosen: Network) -> Vec<Network> {
         self.choices.iter().copied().filter(|choice| *choice != chosen).collect()

@@ -2,6 +2,7 @@
 
 mod agent;
 pub mod cleanup;
+mod connecting_program;
 pub mod connection;
 mod forced_kill;
 pub mod gate;

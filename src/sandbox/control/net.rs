@@ -6,7 +6,11 @@ use futures_util::{FutureExt as _, future::BoxFuture};
 
 use super::handle::{Sandbox, SandboxLife};
 use crate::{
-    proto::supervisor::{GetProxyListeners, MakeSockets, from_supervisor::Message, to_supervisor::Request},
+    policy::connect::ConnectingProgram,
+    proto::net::Attempt,
+    proto::supervisor::{
+        GetProxyListeners, MakeSockets, ProxyListeners, from_supervisor::Message, to_supervisor::Request,
+    },
     sandbox::{
         host::Host,
         net_link::{NetError, NetOwner, NetProcess, Nets, ServedSandbox},
@@ -85,12 +89,13 @@ impl Sandbox {
     async fn launch_net(&self, host: &Arc<Host>, nets: &Arc<Nets>) -> Result<NetProcess, NetError> {
         let request = self.control().request(Request::GetProxyListeners(GetProxyListeners {}));
         let answer = tokio::time::timeout(LISTENERS_TIMEOUT, request).await;
-        let listeners: Vec<OwnedFd> = match answer {
-            Ok(Ok(answer)) if matches!(answer.message, Message::ProxyListeners(_)) => answer.descriptors,
-            Ok(Ok(_) | Err(_)) | Err(_) => return Err(NetError::Listeners),
+        let Ok(Ok(answer)) = answer else { return Err(NetError::Listeners) };
+        let Message::ProxyListeners(ProxyListeners { unix_sockets }) = answer.message else {
+            return Err(NetError::Listeners);
         };
+        let listeners: Vec<OwnedFd> = answer.descriptors;
         let (host, nets) = (host.clone(), nets.clone());
-        let start = move || NetProcess::start(&host, &nets, &listeners);
+        let start = move || NetProcess::start(&host, &nets, &listeners, unix_sockets);
         let process = tokio::task::spawn_blocking(start)
             .await
             .unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()))?;
@@ -133,6 +138,10 @@ impl Sandbox {
 }
 
 impl ServedSandbox for Sandbox {
+    fn program<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, ConnectingProgram> {
+        self.find_program(attempt).boxed()
+    }
+
     fn terminal_of(&self, claimed: &str) -> Option<String> {
         let terminals = self.lock_terminals();
         if terminals.contains_key(claimed) {

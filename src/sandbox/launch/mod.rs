@@ -1,9 +1,9 @@
 //! Launching a sandbox: what it needs is prepared, the launcher is started, and its answer is awaited.
 
-mod agent_socket;
 mod certificates;
 mod error;
 mod filters;
+mod listen;
 mod mapped_groups;
 mod name_files;
 mod prepare;
@@ -11,8 +11,9 @@ mod private_files;
 mod protected;
 mod rootfs;
 mod rootfs_error;
+mod shown_socket;
 mod start;
 
 pub use error::LaunchError;
-pub use prepare::control_socket_path;
+pub use listen::control_socket_path;
 pub use start::{LaunchedGate, LaunchedSandbox, launch, launch_blocking, reap};

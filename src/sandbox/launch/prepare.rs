@@ -5,14 +5,10 @@
 
 use std::{
     fs::DirBuilder,
-    io,
     net::Ipv4Addr,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
-        unix::{
-            fs::{DirBuilderExt, OpenOptionsExt},
-            net::UnixListener,
-        },
+        fd::OwnedFd,
+        unix::{fs::DirBuilderExt, net::UnixListener},
     },
     path::{Path, PathBuf},
     sync::Arc,
@@ -22,7 +18,10 @@ use std::{
 use crate::{
     cgroup::limits::{CgroupLimitValues, SOCKET_BYTES},
     failpoint,
-    policy::profile::{CgroupLimits, IdentityRule, Network, Profile},
+    policy::{
+        environment::SSH_AGENT_SOCKET,
+        profile::{CgroupLimits, IdentityRule, Network, Profile},
+    },
     proto::supervisor::{
         GatePlan, Identity, MappedGroup, Mount, ProxyPlan, SandboxPlan, SessionNetworkPlan, mount::Kind,
     },
@@ -33,13 +32,13 @@ use crate::{
             warm_launcher::WarmLauncher,
         },
         launch::{
-            agent_socket::{self, AGENT_SOCKET},
             certificates,
             error::LaunchError,
             filters::{plan_gate, plan_landlock, plan_seccomp, record_missing},
+            listen::{CONTROL_SOCKET, listen},
             mapped_groups,
             private_files::PrivateFiles,
-            rootfs,
+            rootfs, shown_socket,
         },
         roots, sandbox_state,
         session_network::{LaunchShare, SessionNetwork},
@@ -53,8 +52,8 @@ const NOGROUP: u32 = 65_534;
 /// Groups whose id has another meaning in a sandbox are mapped to ids from here on.
 const RENAMED_GROUPS_FROM: u32 = 60_000;
 
-/// The supervisor's listening socket, in the sandbox's directory.
-const CONTROL_SOCKET: &str = "control.sock";
+/// The socket by which commands reach their caller's SSH agent, in the sandbox's directory.
+const AGENT_SOCKET: &str = "ssh-agent.sock";
 
 /// How long removing a failed launch's cgroups may take.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -66,6 +65,7 @@ pub(super) struct PreparedLaunch {
     pub(super) listener: UnixListener,
     pub(super) gate_listener: Option<UnixListener>,
     pub(super) agent_listener: Option<UnixListener>,
+    pub(super) unix_listeners: Vec<UnixListener>,
     pub(super) cgroup_descriptors: Vec<OwnedFd>,
     pub(super) sources: Vec<OwnedFd>,
     pub(super) claim: Option<OwnedFd>,
@@ -155,12 +155,27 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         true => {
             let listener = listen(&cleanup.directory, AGENT_SOCKET)?;
             let unseen = |cause| LaunchError::State { path: cleanup.directory.join(AGENT_SOCKET), cause };
-            let (mount, socket) = agent_socket::show(&cleanup.directory).map_err(unseen)?;
+            let (mount, socket) =
+                shown_socket::show(&cleanup.directory, AGENT_SOCKET, SSH_AGENT_SOCKET).map_err(unseen)?;
             view.mounts.push(mount);
             view.sources.push(socket);
             Some(listener)
         }
     };
+
+    let sockets: &[_] = if spec.network == Network::Proxy { &profile.network.sockets } else { &[] };
+    let mut unix_listeners = Vec::with_capacity(sockets.len());
+    for (index, socket) in sockets.iter().enumerate() {
+        let name = format!("host-{index}.sock");
+        let listener = listen(&cleanup.directory, &name)?;
+        let unseen = |cause| LaunchError::State { path: cleanup.directory.join(&name), cause };
+        listener.set_nonblocking(true).map_err(unseen)?;
+        let inside = socket.inside().to_string_lossy();
+        let (mount, source) = shown_socket::show(&cleanup.directory, &name, &inside).map_err(unseen)?;
+        view.mounts.push(mount);
+        view.sources.push(source);
+        unix_listeners.push(listener);
+    }
 
     if let Some(directory) = &spec.certificates {
         let unseen = |cause| LaunchError::State { path: directory.clone(), cause };
@@ -178,7 +193,10 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
             Network::None | Network::Proxy => true,
             Network::Host => false,
         },
-        proxy: Some(ProxyPlan { enabled: spec.network == Network::Proxy }),
+        proxy: Some(ProxyPlan {
+            enabled: spec.network == Network::Proxy,
+            unix_sockets: sockets.iter().map(|one| one.host.to_string_lossy().into_owned()).collect(),
+        }),
         session_network: shared_network.as_ref().map(|shared| SessionNetworkPlan {
             descriptors: shared.given.len() as u32,
             resolver: shared.resolver.into(),
@@ -208,6 +226,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         listener,
         gate_listener,
         agent_listener,
+        unix_listeners,
         cgroup_descriptors: groups,
         sources: view.sources,
         claim,
@@ -384,27 +403,4 @@ fn make_cgroup(
         false => (identity.command_host_uid, identity.command_host_gid),
     };
     Ok(groups.make_sandbox(sandbox_id, principal, owner, &limits)?)
-}
-
-/// Listens in the sandbox's directory, even if its path is longer than a socket address.
-fn listen(directory: &Path, name: &str) -> Result<UnixListener, LaunchError> {
-    let path = directory.join(name);
-    let error = |cause| LaunchError::State { path: path.clone(), cause };
-    let opened = open_directory(directory).map_err(error)?;
-    UnixListener::bind(short_path(opened.as_fd(), name)).map_err(error)
-}
-
-/// A path to the control socket in an open directory that is short enough for a socket address.
-#[must_use]
-pub fn control_socket_path(directory: BorrowedFd<'_>) -> PathBuf {
-    short_path(directory, CONTROL_SOCKET)
-}
-
-fn short_path(directory: BorrowedFd<'_>, name: &str) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))
-}
-
-fn open_directory(directory: &Path) -> io::Result<OwnedFd> {
-    let options = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-    std::fs::OpenOptions::new().read(true).custom_flags(options).open(directory).map(OwnedFd::from)
 }

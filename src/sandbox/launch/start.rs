@@ -142,6 +142,7 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
         .chain(prepared.sources.iter().map(AsFd::as_fd))
         .chain(prepared.claim.iter().map(AsFd::as_fd))
         .chain(prepared.session_claim.iter().map(AsFd::as_fd))
+        .chain(prepared.unix_listeners.iter().map(AsFd::as_fd))
         .collect();
     let frame = wire::encode(&prepared.plan, descriptors.len())?;
 

@@ -5,6 +5,7 @@
 
 mod asker;
 mod authorities;
+mod host_socket;
 mod nets;
 mod process;
 mod serving;
@@ -12,7 +13,8 @@ mod trusted_roots;
 
 pub use asker::Asker;
 pub use authorities::{Authorities, AuthorityError};
-pub use nets::{ConnectionObserver, NameFiles, NetOwner, Nets};
+pub use host_socket::{HostSocketCaller, HostSocketError};
+pub use nets::{ConnectionObserver, ConnectionOrigin, Judged, NameFiles, NetOwner, Nets};
 pub(crate) use process::{NetError, NetProcess};
 pub(crate) use serving::ServedSandbox;
 pub use trusted_roots::TrustedRoots;

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
@@ -11,6 +12,7 @@ use tokio::sync::watch;
 
 use super::{Asker, Authorities, TrustedRoots};
 use crate::{
+    policy::connect::ConnectingProgram,
     proto::net::{Ended, HostEntry, Question, verdict::Verdict},
     sandbox::{sandbox_state::SandboxState, spec::SandboxSpec},
 };
@@ -55,17 +57,40 @@ impl NetOwner {
     }
 }
 
+/// Who has made a connection, as far as that is known.
+#[derive(Debug)]
+pub struct ConnectionOrigin {
+    /// The terminal that the program belongs to.
+    pub terminal: Option<String>,
+    /// The program.
+    pub program: ConnectingProgram,
+}
+
+/// The answer to a question.
+#[derive(Debug)]
+pub struct Judged {
+    /// What is decided.
+    pub verdict: Verdict,
+    /// With `Dial.is_connected`: the connection.
+    pub connection: Option<OwnedFd>,
+}
+
+impl From<Verdict> for Judged {
+    fn from(verdict: Verdict) -> Self {
+        Self { verdict, connection: None }
+    }
+}
+
 /// Decides about connections, and writes them down.
 pub trait ConnectionObserver: Send + Sync + fmt::Debug {
-    /// Answers a question. `terminal`: the one that the program belongs to, as far as that is known. An `asker` who takes its question
-    /// back while a person is asked gets any answer.
+    /// Answers a question. An `asker` who takes its question back while a person is asked gets any answer.
     fn judge<'a>(
         &'a self,
         owner: &'a NetOwner,
         question: Question,
-        terminal: Option<String>,
+        origin: ConnectionOrigin,
         asker: &'a Asker,
-    ) -> BoxFuture<'a, Verdict>;
+    ) -> BoxFuture<'a, Judged>;
 
     /// The generation of the policy in force, if open connections are judged again when it changes: [`ConnectionObserver::judge`] is then
     /// asked about each.

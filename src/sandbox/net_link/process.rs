@@ -77,9 +77,15 @@ impl NetProcess {
     ///
     /// # Errors
     /// [`NetError`]; nothing is left then.
-    pub(crate) fn start(host: &Host, nets: &Nets, listeners: &[OwnedFd]) -> Result<Self, NetError> {
+    pub(crate) fn start(
+        host: &Host,
+        nets: &Nets,
+        listeners: &[OwnedFd],
+        unix_sockets: Vec<String>,
+    ) -> Result<Self, NetError> {
         // With a resolver or without.
-        if ![2, 4].contains(&listeners.len()) {
+        let proxies = listeners.len().saturating_sub(unix_sockets.len());
+        if ![2, 4].contains(&proxies) {
             return Err(NetError::Listeners);
         }
         let claim = host.is_privileged().then(|| host.ids().claim(0)).transpose()?;
@@ -93,6 +99,7 @@ impl NetProcess {
             nameservers: nets.nameservers(),
             hosts: nets.hosts(),
             trusted_roots: nets.trusted_roots().into_iter().map(Into::into).collect(),
+            unix_sockets,
         };
         let frame = wire::encode(&ToNet { message: Some(to_net::Message::Setup(setup)) }, listeners.len())?;
         let (socket, theirs) = UnixStream::pair().map_err(NetError::Start)?;
@@ -109,7 +116,7 @@ impl NetProcess {
             .process_group(0)
             .spawn()
             .map_err(NetError::Start)?;
-        let started = Self { process, socket, has_resolver: listeners.len() > 2, _claim: claim };
+        let started = Self { process, socket, has_resolver: proxies > 2, _claim: claim };
         let descriptors: Vec<BorrowedFd<'_>> = listeners.iter().map(|listener| listener.as_fd()).collect();
         fdpass::send(started.socket.as_fd(), &frame, &descriptors).map_err(NetError::Send)?;
         started.await_ready()?;

@@ -12,8 +12,11 @@ use prost::Message as _;
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{Asker, ConnectionObserver, NetError, NetOwner, NetProcess, Nets, asker::Answer};
+use super::{
+    Asker, ConnectionObserver, ConnectionOrigin, Judged, NetError, NetOwner, NetProcess, Nets, asker::Answer,
+};
 use crate::{
+    policy::connect::ConnectingProgram,
     proto::net::{
         Attempt, Denied, FromNet, Question, Reevaluate, ToNet, Verdict, Withdrawn, from_net::Message,
         question::About, to_net, verdict,
@@ -32,6 +35,9 @@ const UNAVAILABLE: &str = "network.gateway";
 pub(crate) trait ServedSandbox: Send + Sync {
     /// Which terminal a connection belongs to: of the claim, if it is one of the sandbox's, else the only one that runs.
     fn terminal_of(&self, claimed: &str) -> Option<String>;
+
+    /// Which programs have the connection of an attempt.
+    fn program<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, ConnectingProgram>;
 
     /// TCP sockets of the sandbox's network; `None` where it makes none.
     fn sockets(&self, count: usize) -> BoxFuture<'_, Option<Vec<OwnedFd>>>;
@@ -138,6 +144,14 @@ impl Serving {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Which programs have the connection that a question is about: with none yet, any may be meant.
+    async fn program(&self, question: &Question) -> ConnectingProgram {
+        match (&question.about, &question.attempt) {
+            (Some(About::Name(_) | About::Bytes(_)), _) | (_, None) => ConnectingProgram::Any,
+            (_, Some(attempt)) => self.sandbox.program(attempt).await,
+        }
+    }
+
     async fn answer(&self, question: Question, asker: &Asker) -> Answer {
         let number = question.number;
         let mut open_ports = Vec::new();
@@ -145,9 +159,13 @@ impl Serving {
             open_ports.clone_from(&name.open_ports);
         }
         let terminal = self.terminal(question.attempt.as_ref());
-        let verdict = self.observer.judge(&self.owner, question, terminal, asker).await;
+        let program = self.program(&question).await;
+        let Judged { verdict, connection } =
+            self.observer.judge(&self.owner, question, ConnectionOrigin { terminal, program }, asker).await;
         let answer = |verdict| Verdict { number, verdict: Some(verdict) };
-        let verdict::Verdict::Ports(mut ports) = verdict else { return (answer(verdict), Vec::new()) };
+        let verdict::Verdict::Ports(mut ports) = verdict else {
+            return (answer(verdict), connection.into_iter().map(Arc::new).collect());
+        };
         ports.ports.truncate(MAX_NAME_PORTS);
         let missing = ports.ports.iter().filter(|port| !open_ports.contains(port)).count();
         let sockets = match missing {

@@ -106,7 +106,12 @@ impl Runtime {
             }
             Request::GetProxyListeners(_) => {
                 let listeners = self.proxy_listeners.clone();
-                self.answer(key, sequence, Message::ProxyListeners(ProxyListeners {}), listeners);
+                self.answer(
+                    key,
+                    sequence,
+                    Message::ProxyListeners(ProxyListeners { unix_sockets: self.unix_sockets.clone() }),
+                    listeners,
+                );
             }
             Request::GetSessionFiles(_) => {
                 let names = self.session_files.mounts.iter().map(|(name, _)| name.clone()).collect();

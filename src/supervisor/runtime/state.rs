@@ -72,6 +72,7 @@ pub(super) struct Runtime {
     pub(super) spawner: Spawner,
     pub(super) oom_score: OomScore,
     pub(super) proxy_listeners: Vec<Arc<OwnedFd>>,
+    pub(super) unix_sockets: Vec<String>,
     pub(super) session_files: SharedFiles,
     pub(super) command_host_id: u32,
     /// The network is the sandbox's own.
@@ -138,6 +139,7 @@ impl Runtime {
             spawner,
             oom_score: OomScore::new(ready.oom_score),
             proxy_listeners: ready.proxy_listeners,
+            unix_sockets: ready.unix_sockets,
             session_files: ready.session_files,
             command_host_id: ready.command_host_id,
             own_network: ready.own_network,

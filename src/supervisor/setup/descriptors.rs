@@ -44,6 +44,8 @@ pub struct PlanDescriptors {
     pub session_claim: Option<Arc<OwnedFd>>,
     /// The v1 cgroups that the supervisor still has to join.
     pub v1_join_fds: Vec<V1JoinFd>,
+    /// Listeners in the place of sockets of the host, in the plan's order.
+    pub unix_listeners: Vec<OwnedFd>,
 }
 
 /// Whether the plan has a gate.
@@ -83,6 +85,11 @@ impl PlanDescriptors {
             return Err(StageError::malformed_plan());
         }
         let mut claims = rest.split_off(count);
+        let sockets = plan.proxy.as_ref().map_or(0, |proxy| proxy.unix_sockets.len());
+        if claims.len() < sockets {
+            return Err(StageError::malformed_plan());
+        }
+        let unix_listeners = claims.split_off(claims.len() - sockets).into();
         let (claim, session_claim) = (claims.pop_front(), claims.pop_front().map(Arc::new));
         if claims.is_empty() {
             Ok(Self {
@@ -94,6 +101,7 @@ impl PlanDescriptors {
                 claim,
                 session_claim,
                 v1_join_fds: Vec::new(),
+                unix_listeners,
             })
         } else {
             Err(StageError::malformed_plan())

@@ -165,7 +165,8 @@ fn set_up(
         NetworkMaker::Launcher(names) => names,
         NetworkMaker::Clone => PreparedNames::prepare(plan)?,
     };
-    let proxy_listeners = proxy_listeners::open(plan, names.addresses)?;
+    let unix = std::mem::take(&mut descriptors.unix_listeners);
+    let proxy_listeners = proxy_listeners::open(plan, names.addresses, unix)?;
     let route_counters = plan.own_network.then(RouteCounters::open).flatten();
 
     fail(Stage::Gate)?;
@@ -223,6 +224,7 @@ fn set_up(
         oom_score: score,
         gate,
         proxy_listeners,
+        unix_sockets: plan.proxy.as_ref().map(|proxy| proxy.unix_sockets.clone()).unwrap_or_default(),
         refusing_resolver: names.refusing,
         route_counters,
         session_files,

@@ -44,17 +44,21 @@ pub fn add_name_addresses() -> NameAddresses {
 
 /// Whether the plan has proxies. In the host's network they would be everybody's.
 pub fn has_proxies(plan: &SandboxPlan) -> Result<bool, StageError> {
-    match (plan.proxy.is_some_and(|proxy| proxy.enabled), plan.own_network) {
+    match (plan.proxy.as_ref().is_some_and(|proxy| proxy.enabled), plan.own_network) {
         (true, false) => Err(StageError::malformed_plan()),
         (is_enabled, _) => Ok(is_enabled),
     }
 }
 
-/// The sockets of the plan: the listeners of HTTP and of SOCKS5, then the resolver's UDP socket and TCP listener if names have addresses.
-/// They do not block who accepts.
-pub(super) fn open(plan: &SandboxPlan, names: NameAddresses) -> Result<Vec<Arc<OwnedFd>>, StageError> {
+/// The sockets of the plan: the listeners of HTTP and of SOCKS5, then the resolver's UDP socket and TCP listener if names have addresses,
+/// then the listeners that the gateway has made in the place of the host's unix sockets. They do not block who accepts.
+pub(super) fn open(
+    plan: &SandboxPlan,
+    names: NameAddresses,
+    unix: Vec<OwnedFd>,
+) -> Result<Vec<Arc<OwnedFd>>, StageError> {
     if !has_proxies(plan)? {
-        return Ok(Vec::new());
+        return if unix.is_empty() { Ok(Vec::new()) } else { Err(StageError::malformed_plan()) };
     }
     let failed = |error: std::io::Error| {
         let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
@@ -75,5 +79,5 @@ pub(super) fn open(plan: &SandboxPlan, names: NameAddresses) -> Result<Vec<Arc<O
         sockets.push(receive(RESOLVER_PORT).map_err(failed)?);
         sockets.push(listen(RESOLVER_PORT).map_err(failed)?);
     }
-    Ok(sockets.into_iter().map(Arc::new).collect())
+    Ok(sockets.into_iter().chain(unix).map(Arc::new).collect())
 }

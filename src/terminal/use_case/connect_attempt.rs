@@ -6,6 +6,7 @@ use super::connect_grants::ConnectGrant;
 use crate::{
     journal::{ConnectionRecord, RecordedVerdict},
     network::http_request::{HttpRequest, RequestPath, RequestPathError},
+    policy::connect::ConnectingProgram,
     printable,
     proto::net::{Address, Attempt, Protocol},
     sandbox::net_link::{Asker, NetOwner},
@@ -15,6 +16,9 @@ use crate::{
 
 /// The most of a text that a program or its proxy wrote.
 const TEXT_MAX_BYTES: usize = 320;
+
+/// The most programs of one connection that are recorded.
+const PROGRAMS_MAX: usize = 8;
 
 /// What a record says of TLS that is opened.
 pub(super) const OPENED_TLS: &str = "terminate";
@@ -27,6 +31,7 @@ pub(super) struct Wanted<'a> {
     /// Of its HTTP request, without what is secret.
     pub(super) path: &'a str,
     pub(super) terminal: Option<&'a Arc<Terminal>>,
+    pub(super) program: &'a ConnectingProgram,
     pub(super) asker: &'a Asker,
 }
 
@@ -50,6 +55,7 @@ pub(super) fn record(wanted: Wanted<'_>) -> ConnectionRecord {
         Protocol::Socks => "socks",
         Protocol::Transparent => "transparent",
         Protocol::Dns => "dns",
+        Protocol::Unix => "unix",
     };
     ConnectionRecord {
         session: wanted.owner.session_id.clone(),
@@ -69,6 +75,12 @@ pub(super) fn record(wanted: Wanted<'_>) -> ConnectionRecord {
         path: bounded(wanted.path),
         tls: if wanted.attempt.in_opened_tls { OPENED_TLS.to_owned() } else { String::new() },
         secrets: Vec::new(),
+        programs: match wanted.program {
+            ConnectingProgram::Known(programs) => {
+                programs.iter().take(PROGRAMS_MAX).map(|one| bounded(one)).collect()
+            }
+            ConnectingProgram::Any | ConnectingProgram::Unknown => Vec::new(),
+        },
     }
 }
 

@@ -55,7 +55,7 @@ impl Connections {
         }
     }
 
-    async fn close(
+    pub(super) async fn close(
         &self,
         wanted: Wanted<'_>,
         connection: &str,
@@ -103,7 +103,7 @@ impl Connections {
     }
 
     /// The session, while a terminal of it is there.
-    fn session(&self, owner: &NetOwner) -> Option<Arc<Session>> {
+    pub(super) fn session(&self, owner: &NetOwner) -> Option<Arc<Session>> {
         let id = SessionId::parse(&owner.session_id)?;
         let terminals = self.registry.list(Principal { uid: owner.uid }, Some(id));
         terminals.first().map(|terminal| terminal.session.clone())

@@ -21,6 +21,7 @@ use crate::{
         RequestMode, RequestedAction, Resolution,
     },
     journal::Record,
+    network::{destination::Destination, socket_path::SocketPath},
     policy::{ActivePolicy, ApprovalQuestion, CommandSpec, Digest},
     sandbox::net_link::Asker,
     session::{Session, SessionId},
@@ -37,6 +38,29 @@ use crate::{
 
 /// Connections of one session that wait for a person.
 const WAITING_MAX: usize = 32;
+
+/// Where a connection goes about which is asked.
+#[derive(Debug)]
+pub(super) struct AskedPlace {
+    /// The name or address, or a socket of the host as `unix:PATH`.
+    pub(super) host: String,
+    /// Its port; 0: a socket has none.
+    pub(super) port: u16,
+    /// Both, as the rules read them.
+    pub(super) text: String,
+}
+
+impl From<&Destination> for AskedPlace {
+    fn from(destination: &Destination) -> Self {
+        Self { host: destination.host.to_string(), port: destination.port, text: destination.to_string() }
+    }
+}
+
+impl From<&SocketPath> for AskedPlace {
+    fn from(path: &SocketPath) -> Self {
+        Self { host: path.to_string(), port: 0, text: path.to_string() }
+    }
+}
 
 /// What is asked about.
 #[derive(Debug)]
@@ -209,7 +233,8 @@ impl Parts {
             }
         });
         let at: String = question.addresses.iter().map(|address| format!(" at {address}")).collect();
-        let command = redactor.redact_text(&format!("connection to {}:{}{at}", question.host, question.port));
+        let port = if question.port == 0 { String::new() } else { format!(":{}", question.port) };
+        let command = redactor.redact_text(&format!("connection to {}{port}{at}", question.host));
         RequestedAction {
             principal: session.principal,
             session: session.id,

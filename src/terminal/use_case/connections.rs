@@ -11,8 +11,8 @@ use ulid::Ulid;
 use super::{
     connect_attempt::{OPENED_TLS, OpenConnection, Wanted, bounded, http_request, port, principal, record},
     connect_bytes::ConnectBytes,
-    connect_grants::{ConnectGrant, ConnectGrants},
-    connect_questions::{Answered, ConnectQuestion, ConnectQuestions},
+    connect_grants::ConnectGrants,
+    connect_questions::ConnectQuestions,
     connect_tls,
 };
 use crate::{
@@ -25,18 +25,21 @@ use crate::{
         ActivePolicy, PolicySet,
         command::rule::Decision,
         connect::{Approved, ConnectRequest, DialTarget, Tunnel},
-        connect_decision::{AGREEMENT_RULE, ConnectDecision, ConnectReason, NAME_RULE},
+        connect_decision::{AGREEMENT_RULE, ConnectDecision, NAME_RULE},
     },
+    pool::Pool,
     printable,
     proto::{
         net::{
-            AboutOpen, BadRequest, Denied, Dial, Disagreement, Ended, Ports, Question, Resolve,
+            AboutOpen, BadRequest, Denied, Dial, Disagreement, Ended, Ports, Protocol, Question, Resolve,
             question::About, verdict::Verdict,
         },
         v1::ConnectDenial,
     },
-    sandbox::net_link::{Asker, Authorities, ConnectionObserver, NetOwner},
-    session::{Principal, SessionId},
+    sandbox::{
+        governing::Governing,
+        net_link::{Asker, Authorities, ConnectionObserver, ConnectionOrigin, Judged, NetOwner},
+    },
     terminal::{
         audit::recorder::Recorder,
         counters::TerminalCounters,
@@ -48,7 +51,7 @@ use crate::{
 
 /// The names of refusals that no rule of a file makes.
 const REQUEST_RULE: &str = "network.request";
-const JOURNAL_RULE: &str = "network.journal";
+pub(super) const JOURNAL_RULE: &str = "network.journal";
 pub(super) const BYTES_RULE: &str = "network.max_bytes";
 const REASON_MAX_BYTES: usize = 1_024;
 /// The most addresses of a name that are looked at.
@@ -68,6 +71,9 @@ pub(in crate::terminal) struct Connections {
     pub(in crate::terminal) bytes: ConnectBytes,
     pub(in crate::terminal) known_secrets: Arc<KnownSecrets>,
     pub(in crate::terminal) authorities: Arc<Authorities>,
+    /// Threads for callers' file systems, on which sockets of the host are.
+    pub(in crate::terminal) pool: Arc<Pool>,
+    pub(in crate::terminal) governing: Arc<Governing>,
 }
 
 impl ConnectionObserver for Connections {
@@ -75,18 +81,28 @@ impl ConnectionObserver for Connections {
         &'a self,
         owner: &'a NetOwner,
         question: Question,
-        terminal: Option<String>,
+        origin: ConnectionOrigin,
         asker: &'a Asker,
-    ) -> BoxFuture<'a, Verdict> {
+    ) -> BoxFuture<'a, Judged> {
         async move {
             let attempt = question.attempt.unwrap_or_default();
+            let ConnectionOrigin { terminal, program } = origin;
             let terminal = self.terminal(owner, terminal.as_deref());
             let path = match attempt.path.is_empty() {
                 true => String::new(),
                 false => self.known_secrets.redactor(&self.policy.current()).redact_text(&attempt.path),
             };
-            let wanted = Wanted { owner, attempt: &attempt, path: &path, terminal: terminal.as_ref(), asker };
-            self.decide(wanted, question.about).await
+            let (terminal, program) = (terminal.as_ref(), &program);
+            let wanted = Wanted { owner, attempt: &attempt, path: &path, terminal, program, asker };
+            match attempt.protocol() {
+                Protocol::Unix => self.decide_socket(wanted, question.about).await,
+                Protocol::Unspecified
+                | Protocol::Connect
+                | Protocol::Http
+                | Protocol::Socks
+                | Protocol::Transparent
+                | Protocol::Dns => self.decide(wanted, question.about).await.into(),
+            }
         }
         .boxed()
     }
@@ -149,6 +165,7 @@ impl Connections {
             profile: &wanted.owner.profile,
             destination: &destination,
             http: http.as_ref().and_then(|read| read.as_ref().ok()),
+            program: wanted.program,
             approved: grant.as_ref().map_or(Approved::Nothing, |one| one.approved_under(policy.generation())),
         };
         if let Some(Err(error)) = &http
@@ -168,10 +185,12 @@ impl Connections {
                     Decision::Allow => Verdict::Resolve(Resolve::default()),
                     Decision::Deny => self.deny_by(wanted, &decided, None).await,
                     // Before anything of the name leaves the host.
-                    Decision::Ask => match self.ask(wanted, (&policy, &request), &decided, &[]).await {
-                        Ok(approval) => Verdict::Resolve(Resolve { approval }),
-                        Err(reason) => self.deny(wanted, decided.reason.rule(), &reason, None).await,
-                    },
+                    Decision::Ask => {
+                        match self.ask(wanted, (&policy, &(&destination).into()), &decided, &[]).await {
+                            Ok(approval) => Verdict::Resolve(Resolve { approval }),
+                            Err(reason) => self.deny(wanted, decided.reason.rule(), &reason, None).await,
+                        }
+                    }
                 }
             }
             Some(About::Addresses(asked)) => {
@@ -221,7 +240,7 @@ impl Connections {
         {
             let asked = decided.iter().filter(is(Decision::Ask)).take(ASKED_ADDRESSES_MAX);
             let asked: Vec<IpAddr> = asked.map(|(address, _)| *address).collect();
-            match self.ask(wanted, (policy, request), by, &asked).await {
+            match self.ask(wanted, (policy, &request.destination.into()), by, &asked).await {
                 Ok(word) => approval = word,
                 Err(reason) => return self.deny(wanted, by.reason.rule(), &reason, Some(*first)).await,
             }
@@ -272,68 +291,11 @@ impl Connections {
             generation: policy.generation(),
             opens_tls: tls.certificate,
             headers: tls.headers,
+            is_connected: false,
         })
     }
 
-    /// Waits for a person's answer. The word for a yes, or why there is none.
-    async fn ask(
-        &self,
-        wanted: Wanted<'_>,
-        (policy, request): (&PolicySet, &ConnectRequest<'_>),
-        by: &ConnectDecision,
-        addresses: &[IpAddr],
-    ) -> Result<String, String> {
-        let (sandbox, destination) = (wanted.owner.sandbox_id.clone(), request.destination);
-        let question = ConnectQuestion {
-            sandbox: sandbox.clone(),
-            terminals: self.asking_terminals(wanted),
-            host: destination.host.to_string(),
-            port: destination.port,
-            addresses: addresses.to_vec(),
-            rule: by.reason.rule().to_owned(),
-            reason: match &by.reason {
-                ConnectReason::Rule(_, Some(reason)) => reason.clone(),
-                ConnectReason::Rule(_, None)
-                | ConnectReason::Default
-                | ConnectReason::NotPublic(..)
-                | ConnectReason::HiddenRequests => String::new(),
-            },
-            generation: policy.generation(),
-            record: Record::Connection(ConnectionRecord {
-                verdict: RecordedVerdict::Ask,
-                rule: Some(by.reason.rule().to_owned()),
-                address: addresses.first().map(ToString::to_string),
-                ..record(wanted)
-            }),
-        };
-        match self.questions.ask(question, wanted.asker).await {
-            Answered::Refused(reason) => Err(reason),
-            // It was for another policy.
-            Answered::Approved if self.policy.current().generation() != policy.generation() => {
-                Err("the policy was replaced while it waited for a person".to_owned())
-            }
-            Answered::Approved => Ok(self.grants.give(ConnectGrant {
-                sandbox,
-                destination: destination.to_string(),
-                generation: policy.generation(),
-                addresses: addresses.to_vec(),
-            })),
-        }
-    }
-
-    /// The terminal of a connection; where it is not known, all that run in its session: it may be of any of them.
-    fn asking_terminals(&self, wanted: Wanted<'_>) -> Vec<Arc<Terminal>> {
-        if let Some(terminal) = wanted.terminal {
-            return vec![terminal.clone()];
-        }
-        let Some(session) = SessionId::parse(&wanted.owner.session_id) else { return Vec::new() };
-        let principal = Principal { uid: wanted.owner.uid };
-        let mut terminals = self.registry.list(principal, Some(session));
-        terminals.retain(|terminal| !terminal.stage().is_over());
-        terminals
-    }
-
-    async fn deny_by(
+    pub(super) async fn deny_by(
         &self,
         wanted: Wanted<'_>,
         decided: &ConnectDecision,
@@ -342,7 +304,13 @@ impl Connections {
         self.deny(wanted, decided.reason.rule(), &decided.reason.text(), address).await
     }
 
-    async fn deny(&self, wanted: Wanted<'_>, rule: &str, reason: &str, address: Option<IpAddr>) -> Verdict {
+    pub(super) async fn deny(
+        &self,
+        wanted: Wanted<'_>,
+        rule: &str,
+        reason: &str,
+        address: Option<IpAddr>,
+    ) -> Verdict {
         let reason = printable::truncate(reason, REASON_MAX_BYTES).to_owned();
         self.count_denial(wanted, rule, &reason);
         let record = Record::Connection(ConnectionRecord {

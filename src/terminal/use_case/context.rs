@@ -88,6 +88,8 @@ impl TerminalContext {
             bytes: ConnectBytes::default(),
             known_secrets: known_secrets.clone(),
             authorities: launch_context.nets.authorities().clone(),
+            pool: launch_context.pool.clone(),
+            governing: launch_context.governing.clone(),
         }));
         launch_context.agents.set_observer(Arc::new(Signatures { recorder: recorder.clone() }));
         launch_context.gates.set_observer(Arc::new(GateReports {

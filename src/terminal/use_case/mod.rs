@@ -3,11 +3,13 @@
 pub mod adopt;
 pub mod approve;
 pub mod close_session;
+mod connect_ask;
 mod connect_attempt;
 mod connect_bytes;
 mod connect_grants;
 mod connect_open;
 mod connect_questions;
+mod connect_sockets;
 mod connect_tls;
 mod connections;
 pub mod context;

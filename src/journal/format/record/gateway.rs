@@ -241,6 +241,9 @@ pub struct ConnectionRecord {
     /// The secrets that the request was given, by their names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<String>,
+    /// The programs that had the connection; none: they are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<String>,
 }
 
 /// [`Record::ConnectionEnded`](super::Record::ConnectionEnded).

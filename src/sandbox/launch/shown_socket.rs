@@ -1,4 +1,4 @@
-//! Shows the socket by which commands reach their caller's SSH agent.
+//! Shows sockets on which the gateway's side listens for one sandbox: of the caller's SSH agent, and in the place of the host's.
 
 use std::{
     fs::{OpenOptions, Permissions},
@@ -10,18 +10,13 @@ use std::{
     path::Path,
 };
 
-use crate::{
-    policy::environment::SSH_AGENT_SOCKET,
-    proto::supervisor::{Mount, mount::Kind},
-};
+use crate::proto::supervisor::{Mount, mount::Kind};
 
-/// The socket's name in the sandbox's directory, which nobody but the gateway's user can enter.
-pub(super) const AGENT_SOCKET: &str = "ssh-agent.sock";
-
-/// The mount of the socket in that directory, and its source. The socket is the sandbox's alone, so all of its users may connect.
-pub(super) fn show(directory: &Path) -> io::Result<(Mount, OwnedFd)> {
+/// The mount of a socket in the sandbox's directory, which nobody but the gateway's user can enter, and its source. The socket is the
+/// sandbox's alone, so all of its users may connect.
+pub(super) fn show(directory: &Path, name: &str, inside: &str) -> io::Result<(Mount, OwnedFd)> {
     // An ordinary user's supervisor opens it by a path without links.
-    let path = directory.canonicalize()?.join(AGENT_SOCKET);
+    let path = directory.canonicalize()?.join(name);
     let options = libc::O_PATH | libc::O_NOFOLLOW;
     let socket = OpenOptions::new().read(true).custom_flags(options).open(&path)?;
     std::fs::set_permissions(&path, Permissions::from_mode(0o666))?;
@@ -29,7 +24,7 @@ pub(super) fn show(directory: &Path) -> io::Result<(Mount, OwnedFd)> {
     let mount = Mount {
         kind: Kind::Bind.into(),
         source,
-        target: SSH_AGENT_SOCKET.into(),
+        target: inside.into(),
         from_descriptor: true,
         read_only: true,
         no_exec: true,

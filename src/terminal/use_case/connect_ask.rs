@@ -1,0 +1,80 @@
+//! Asks a person about a connection that a rule asks about, and gives the word for a yes.
+
+use std::{net::IpAddr, sync::Arc};
+
+use super::{
+    connect_attempt::{Wanted, record},
+    connect_grants::ConnectGrant,
+    connect_questions::{Answered, AskedPlace, ConnectQuestion},
+    connections::Connections,
+};
+use crate::{
+    journal::{ConnectionRecord, Record, RecordedVerdict},
+    policy::{
+        PolicySet,
+        connect_decision::{ConnectDecision, ConnectReason},
+    },
+    session::{Principal, SessionId},
+    terminal::state::terminal::Terminal,
+};
+
+impl Connections {
+    /// Waits for a person's answer. The word for a yes, or why there is none.
+    pub(super) async fn ask(
+        &self,
+        wanted: Wanted<'_>,
+        (policy, place): (&PolicySet, &AskedPlace),
+        by: &ConnectDecision,
+        addresses: &[IpAddr],
+    ) -> Result<String, String> {
+        let sandbox = wanted.owner.sandbox_id.clone();
+        let question = ConnectQuestion {
+            sandbox: sandbox.clone(),
+            terminals: self.asking_terminals(wanted),
+            host: place.host.clone(),
+            port: place.port,
+            addresses: addresses.to_vec(),
+            rule: by.reason.rule().to_owned(),
+            reason: match &by.reason {
+                ConnectReason::Rule(_, Some(reason)) => reason.clone(),
+                ConnectReason::Rule(_, None)
+                | ConnectReason::Default
+                | ConnectReason::NotPublic(..)
+                | ConnectReason::HiddenRequests
+                | ConnectReason::SocketNotLetIn => String::new(),
+            },
+            generation: policy.generation(),
+            record: Record::Connection(ConnectionRecord {
+                verdict: RecordedVerdict::Ask,
+                rule: Some(by.reason.rule().to_owned()),
+                address: addresses.first().map(ToString::to_string),
+                ..record(wanted)
+            }),
+        };
+        match self.questions.ask(question, wanted.asker).await {
+            Answered::Refused(reason) => Err(reason),
+            // It was for another policy.
+            Answered::Approved if self.policy.current().generation() != policy.generation() => {
+                Err("the policy was replaced while it waited for a person".to_owned())
+            }
+            Answered::Approved => Ok(self.grants.give(ConnectGrant {
+                sandbox,
+                destination: place.text.clone(),
+                generation: policy.generation(),
+                addresses: addresses.to_vec(),
+            })),
+        }
+    }
+
+    /// The terminal of a connection; where it is not known, all that run in its session: it may be of any of them.
+    fn asking_terminals(&self, wanted: Wanted<'_>) -> Vec<Arc<Terminal>> {
+        if let Some(terminal) = wanted.terminal {
+            return vec![terminal.clone()];
+        }
+        let Some(session) = SessionId::parse(&wanted.owner.session_id) else { return Vec::new() };
+        let principal = Principal { uid: wanted.owner.uid };
+        let mut terminals = self.registry.list(principal, Some(session));
+        terminals.retain(|terminal| !terminal.stage().is_over());
+        terminals
+    }
+}
