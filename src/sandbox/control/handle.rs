@@ -26,6 +26,7 @@ use crate::{
             connection::{ControlConnection, SupervisorEvent},
             gate::SandboxGate,
             listener::{CommandEnd, Listener},
+            program_search::ProgramSearch,
         },
         counters::SandboxCounters,
         sandbox_state::SandboxState,
@@ -81,6 +82,8 @@ pub struct Sandbox {
     pub(super) cgroup: SandboxCgroup,
     pub(super) supervisor: AsyncFd<OwnedFd>,
     pub(super) has_session_files: bool,
+    /// Connections whose programs are looked for.
+    pub(super) programs: Arc<ProgramSearch>,
 }
 
 impl Sandbox {
@@ -111,6 +114,7 @@ impl Sandbox {
             cgroup,
             supervisor,
             has_session_files,
+            programs: Arc::default(),
         });
         tokio::spawn(sandbox.clone().supervise(cleanup));
         sandbox

@@ -2,7 +2,6 @@
 
 mod agent;
 pub mod cleanup;
-mod connecting_program;
 pub mod connection;
 mod forced_kill;
 pub mod gate;
@@ -10,6 +9,7 @@ pub mod handle;
 pub mod links;
 pub mod listener;
 mod net;
+mod program_search;
 pub(crate) use net::SocketFamily;
 pub mod requests;
 mod session_files;

@@ -1,6 +1,10 @@
 //! Keeps a net process for a sandbox with the network `proxy`, as long as the sandbox lives.
 
-use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{
+    os::fd::{AsFd as _, OwnedFd},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::{FutureExt as _, future::BoxFuture};
 
@@ -15,6 +19,7 @@ use crate::{
         host::Host,
         net_link::{NetError, NetOwner, NetProcess, Nets, ServedSandbox},
     },
+    sys::process,
 };
 
 /// Between the end of a net process and the start of the next.
@@ -139,7 +144,14 @@ impl Sandbox {
 
 impl ServedSandbox for Sandbox {
     fn program<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, ConnectingProgram> {
-        self.find_program(attempt).boxed()
+        async move {
+            let supervisor = process::pid_of(self.supervisor.get_ref().as_fd());
+            match (self.cgroup.path(), supervisor) {
+                (Some(cgroup), Ok(supervisor)) => self.programs.find(attempt, cgroup, supervisor).await,
+                (None, _) | (_, Err(_)) => ConnectingProgram::Unknown,
+            }
+        }
+        .boxed()
     }
 
     fn terminal_of(&self, claimed: &str) -> Option<String> {

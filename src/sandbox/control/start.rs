@@ -230,6 +230,7 @@ impl Sandbox {
             cgroup,
             supervisor,
             has_session_files,
+            programs: Arc::default(),
         });
         sandbox.counters.launched.inc();
         tokio::spawn(sandbox.clone().supervise(cleanup));

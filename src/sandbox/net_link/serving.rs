@@ -5,6 +5,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use futures_util::future::BoxFuture;
@@ -27,6 +28,9 @@ use crate::{
         net::{MAX_CONNECTIONS, MAX_NAME_PORTS},
     },
 };
+
+/// How long the program of a connection is taken for the same: the time between two questions about it.
+const PROGRAM_KNOWN_FOR: Duration = Duration::from_secs(1);
 
 /// The rule's name of a refusal that no rule made.
 const UNAVAILABLE: &str = "network.gateway";
@@ -74,7 +78,14 @@ impl NetProcess {
                 stream.send(frame, sockets).await?;
             }
         };
-        let serving = Serving { observer, owner: owner.clone(), sandbox, sender, asked: Arc::default() };
+        let serving = Serving {
+            observer,
+            owner: owner.clone(),
+            sandbox,
+            sender,
+            asked: Arc::default(),
+            programs: Arc::default(),
+        };
         let read = async {
             let mut receiver = FrameReceiver::new();
             let mut judging = JoinSet::new();
@@ -107,7 +118,12 @@ struct Serving {
     sender: mpsc::Sender<Answer>,
     /// The questions that are being answered, as many as there are tasks.
     asked: Arc<Mutex<HashMap<u64, CancellationToken>>>,
+    /// By whom a connection was wanted whose name was judged, until its addresses are.
+    programs: Arc<Mutex<HashMap<ConnectionEnds, (ConnectingProgram, Instant)>>>,
 }
+
+/// The program's end of a connection, and the listener's.
+type ConnectionEnds = (String, String);
 
 impl Serving {
     fn take(&self, message: Message, judging: &mut JoinSet<()>) {
@@ -146,10 +162,35 @@ impl Serving {
 
     /// Which programs have the connection that a question is about: with none yet, any may be meant.
     async fn program(&self, question: &Question) -> ConnectingProgram {
-        match (&question.about, &question.attempt) {
-            (Some(About::Name(_) | About::Bytes(_)), _) | (_, None) => ConnectingProgram::Any,
-            (_, Some(attempt)) => self.sandbox.program(attempt).await,
+        let Some(attempt) = &question.attempt else { return ConnectingProgram::Any };
+        let ends = (attempt.program_end.clone(), attempt.listener_end.clone());
+        match &question.about {
+            Some(About::Name(_) | About::Bytes(_)) => ConnectingProgram::Any,
+            // The name was judged just now.
+            Some(About::Addresses(_)) => {
+                let known = self.programs().remove(&ends);
+                match known {
+                    Some((program, found)) if found.elapsed() < PROGRAM_KNOWN_FOR => program,
+                    Some(_) | None => self.sandbox.program(attempt).await,
+                }
+            }
+            Some(About::Host(_)) => {
+                let program = self.sandbox.program(attempt).await;
+                let mut known = self.programs();
+                if known.len() >= MAX_CONNECTIONS {
+                    known.clear();
+                }
+                known.insert(ends, (program.clone(), Instant::now()));
+                program
+            }
+            Some(About::Disagreement(_) | About::BadRequest(_) | About::Open(_)) | None => {
+                self.sandbox.program(attempt).await
+            }
         }
+    }
+
+    fn programs(&self) -> std::sync::MutexGuard<'_, HashMap<ConnectionEnds, (ConnectingProgram, Instant)>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn answer(&self, question: Question, asker: &Asker) -> Answer {
