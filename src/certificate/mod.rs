@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod authority;
+mod java_trust_store;
 mod pem;
 
 pub use authority::{AUTHORITY_LIFETIME, Authority, AuthorityParts, CertificateError, HostCertificate};
+pub use java_trust_store::{JAVA_STORE_PASSWORD, write_java_trust_store};
 pub use pem::{read_certificates, write_certificate};

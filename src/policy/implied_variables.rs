@@ -38,6 +38,12 @@ pub const BUNDLE_FILE: &str = "bundle.pem";
 /// In that directory: the session's own alone.
 pub const SESSION_FILE: &str = "session.pem";
 
+/// In that directory: as [`BUNDLE_FILE`], in a form that Java reads.
+pub const JAVA_FILE: &str = "bundle.jks";
+
+/// The variable that every Java machine reads. It says so on standard error.
+const JAVA_OPTIONS: &str = "JAVA_TOOL_OPTIONS";
+
 /// Variables of commands whose TLS is opened, unless they are set: how tools learn of the certificates. The files of
 /// [`CERTIFICATES_DIRECTORY`].
 const WITH_OPENED_TLS: [(&str, &str); 10] = [
@@ -78,8 +84,13 @@ pub fn implied_by_network(network: Network, opened: &OpenedTls) -> Vec<(String, 
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let file = |(name, file): &(&str, &str)| ((*name).to_owned(), format!("{CERTIFICATES_DIRECTORY}/{file}"));
     let certificates = WITH_OPENED_TLS.iter().filter(|_| !opened.hosts.is_empty()).map(file);
+    let java_options = || {
+        let store = format!("-Djavax.net.ssl.trustStore={CERTIFICATES_DIRECTORY}/{JAVA_FILE}");
+        (JAVA_OPTIONS.to_owned(), format!("{store} -Djavax.net.ssl.trustStoreType=JKS"))
+    };
+    let java = (!opened.hosts.is_empty()).then(java_options);
     let placeholders = opened.secrets.iter().map(|secret| (secret.name.clone(), placeholder(&secret.name)));
-    fixed.iter().map(owned).chain(certificates).chain(placeholders).collect()
+    fixed.iter().map(owned).chain(certificates).chain(java).chain(placeholders).collect()
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ impl Session {
         context: &LaunchContext,
         exec_spec: &ExecSpec,
     ) -> Result<(Arc<Sandbox>, Sharing, SandboxOrigin), Arc<StartError>> {
-        self.prepare_certificates(context, exec_spec)?;
+        self.prepare_certificates(context, exec_spec).await?;
         if sharing_for(context, exec_spec) == Sharing::Exclusive {
             let sandbox =
                 self.start_sandbox(context, exec_spec, Sharing::Exclusive).await.map_err(Arc::new)?;
@@ -67,7 +67,7 @@ impl Session {
     }
 
     /// Before the command begins: what it reads once must be there.
-    fn prepare_certificates(
+    async fn prepare_certificates(
         &self,
         context: &LaunchContext,
         exec_spec: &ExecSpec,
@@ -76,7 +76,7 @@ impl Session {
         if hosts.is_empty() {
             return Ok(());
         }
-        let prepared = context.nets.authorities().prepare(&self.id.to_string(), hosts);
+        let prepared = context.nets.authorities().prepare(&self.id.to_string(), hosts).await;
         prepared.map_err(|error| Arc::new(StartError::Net(error.into())))
     }
 

@@ -176,6 +176,7 @@ impl Fixture {
     /// A command with this network that has the client and the certificate in its workspace.
     pub fn command(&self, session: &Session, network: Network, program: &str) -> support::Command {
         fs::write(session.workspace.join("client.py"), include_str!("client.py")).expect("a file");
+        fs::write(session.workspace.join("fetch.go"), include_str!("fetch.go")).expect("a file");
         fs::copy(self.directory.path().join("cert.pem"), session.workspace.join("cert.pem")).expect("a file");
         session.command(program).with(|request| request.network = network as i32)
     }
@@ -212,6 +213,19 @@ impl Fixture {
         let record =
             |line: &str| serde_json::from_str::<Value>(line).expect("a line is JSON")["record"].take();
         lines.lines().map(record).filter(|record| record["kind"] == kind).collect()
+    }
+
+    /// Bytes that a host has answered, when every connection to it that was allowed has ended, and is written down as that.
+    pub async fn received(&self, host: &str) -> u64 {
+        support::eventually("the ends of all connections are written down", || {
+            let ended = self.records("connection_ended");
+            let is_over = |record: &Value| ended.iter().any(|end| end["connection"] == record["connection"]);
+            let allowed = self.records("connection");
+            let mut allowed = allowed.iter().filter(|one| one["host"] == host && one["decision"] == "allow");
+            let of_host = ended.iter().filter(|end| end["host"] == host);
+            allowed.all(is_over).then(|| of_host.filter_map(|end| end["received_bytes"].as_u64()).sum())
+        })
+        .await
     }
 
     /// The text of the policy in force.

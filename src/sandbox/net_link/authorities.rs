@@ -10,17 +10,18 @@ use std::{
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::trusted_roots::TrustedRoots;
+use super::{leaf_certificates::LeafCertificates, trusted_roots::TrustedRoots};
 use crate::{
     certificate::{
-        AUTHORITY_LIFETIME, Authority, AuthorityParts, CertificateError, HostCertificate, write_certificate,
+        AUTHORITY_LIFETIME, Authority, AuthorityParts, CertificateError, HostCertificate, read_certificates,
+        write_certificate, write_java_trust_store,
     },
     network::name::HostName,
-    policy::implied_variables::{BUNDLE_FILE, SESSION_FILE},
+    policy::implied_variables::{BUNDLE_FILE, JAVA_FILE, SESSION_FILE},
     proto::state::{self, AuthorityRecord},
     statefile::{self, StatefileError, TEMP_SUFFIX},
 };
@@ -55,15 +56,39 @@ pub struct Authorities {
     /// `authorities` in the state directory.
     directory: PathBuf,
     roots: TrustedRoots,
-    by_session: Mutex<BTreeMap<String, SessionAuthorities>>,
+    by_session: Mutex<BTreeMap<String, Arc<Mutex<SessionAuthorities>>>>,
 }
 
 /// Of one session, the oldest first.
 #[derive(Default)]
 struct SessionAuthorities {
-    all: Vec<Authority>,
+    all: Vec<Arc<Authority>>,
+    leaves: LeafCertificates,
+    /// Those of the gateway before are among them.
+    is_read: bool,
     /// What is shown has been written by this gateway.
     is_shown: bool,
+    /// The session has ended.
+    is_gone: bool,
+}
+
+impl SessionAuthorities {
+    fn is_for_all(&self, hosts: &BTreeSet<HostName>, now: SystemTime) -> bool {
+        let is_one = |one: &Arc<Authority>| {
+            hosts.iter().all(|host| one.covers(host)) && one.not_after() > now + RENEWED_BEFORE
+        };
+        hosts.is_empty() || self.all.iter().any(is_one)
+    }
+
+    /// Whether there is nothing to be read, made or written for these hosts.
+    fn is_ready(&self, hosts: &BTreeSet<HostName>) -> bool {
+        self.is_shown && !self.is_gone && self.is_for_all(hosts, SystemTime::now())
+    }
+
+    /// The certificate of a host that was made before.
+    fn known(&self, host: &HostName, hosts: &BTreeSet<HostName>) -> Option<Arc<HostCertificate>> {
+        self.leaves.find(host, SystemTime::now() + MARGIN).filter(|_| self.is_ready(hosts))
+    }
 }
 
 impl std::fmt::Debug for SessionAuthorities {
@@ -95,34 +120,67 @@ impl Authorities {
     ///
     /// # Errors
     /// [`AuthorityError`].
-    pub fn prepare(&self, session: &str, hosts: &BTreeSet<HostName>) -> Result<(), AuthorityError> {
-        let mut by_session = self.lock();
-        self.current(&mut by_session, session, hosts).map(drop)
+    pub async fn prepare(
+        self: &Arc<Self>,
+        session: &str,
+        hosts: &BTreeSet<HostName>,
+    ) -> Result<(), AuthorityError> {
+        let of_session = self.of(session);
+        if lock(&of_session).is_ready(hosts) {
+            return Ok(());
+        }
+        let (all, session, hosts) = (self.clone(), session.to_owned(), hosts.clone());
+        blocking(move || all.make_ready(&of_session, &session, &hosts)).await
     }
 
-    /// Signs for a host of a session, one of these or below one.
+    /// The certificate for a host of a session, one of these or below one. It has one key as long as it is good.
     ///
     /// # Errors
     /// [`AuthorityError`].
-    pub fn issue(
-        &self,
+    pub async fn issue(
+        self: &Arc<Self>,
         session: &str,
         host: &HostName,
         hosts: &BTreeSet<HostName>,
-    ) -> Result<HostCertificate, AuthorityError> {
-        let now = SystemTime::now();
-        let mut by_session = self.lock();
-        let current = self.current(&mut by_session, session, hosts)?;
-        let signs = |one: &&Authority| one.covers(host) && one.not_after() > now + MARGIN;
-        match current.all.iter().find(signs) {
-            Some(authority) => Ok(authority.issue(host, now)?),
-            None => Err(CertificateError::Host(host.clone()).into()),
+    ) -> Result<Arc<HostCertificate>, AuthorityError> {
+        let of_session = self.of(session);
+        if let Some(leaf) = lock(&of_session).known(host, hosts) {
+            return Ok(leaf);
         }
+        let (all, session, host, hosts) = (self.clone(), session.to_owned(), host.clone(), hosts.clone());
+        blocking(move || all.sign(&of_session, &session, &host, &hosts)).await
+    }
+
+    /// Signs. Nobody waits for the key that is made: two who want the same host at once get the same one in the end.
+    fn sign(
+        &self,
+        of_session: &Mutex<SessionAuthorities>,
+        session: &str,
+        host: &HostName,
+        hosts: &BTreeSet<HostName>,
+    ) -> Result<Arc<HostCertificate>, AuthorityError> {
+        self.make_ready(of_session, session, hosts)?;
+        let now = SystemTime::now();
+        let signs = |one: &&Arc<Authority>| one.covers(host) && one.not_after() > now + MARGIN;
+        let authority = lock(of_session).all.iter().find(signs).cloned();
+        let Some(authority) = authority else { return Err(CertificateError::Host(host.clone()).into()) };
+        let leaf = Arc::new(authority.issue(host, now)?);
+        let mut current = lock(of_session);
+        if let Some(known) = current.leaves.find(host, now + MARGIN) {
+            return Ok(known);
+        }
+        current.leaves.keep(host, leaf.clone(), authority.not_after());
+        Ok(leaf)
     }
 
     /// Forgets the authorities of a session, and their keys.
     pub fn remove(&self, session: &str) {
-        self.lock().remove(session);
+        let removed = self.lock().remove(session);
+        // Who has begun to write them writes no more.
+        let mut current = removed.as_ref().map(|one| lock(one));
+        if let Some(current) = &mut current {
+            current.is_gone = true;
+        }
         match fs::remove_dir_all(self.directory.join(session)) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -152,46 +210,53 @@ impl Authorities {
         Ok(())
     }
 
-    /// The authorities of a session, one of which is for all of these hosts and for some time.
-    fn current<'a>(
+    /// Reads, makes and shows what is missing, so that one of the authorities is for all of these hosts and for some time.
+    fn make_ready(
         &self,
-        by_session: &'a mut BTreeMap<String, SessionAuthorities>,
+        of_session: &Mutex<SessionAuthorities>,
         session: &str,
         hosts: &BTreeSet<HostName>,
-    ) -> Result<&'a SessionAuthorities, AuthorityError> {
+    ) -> Result<(), AuthorityError> {
         let directory = self.directory.join(session);
-        let now = SystemTime::now();
-        if !by_session.contains_key(session) {
-            let all = read(&directory.join(KEYS_FILE))?;
-            by_session.insert(session.to_owned(), SessionAuthorities { all, is_shown: false });
-        }
-        let current = by_session.entry(session.to_owned()).or_default();
-        let before = current.all.len();
-        current.all.retain(|one| one.not_after() > now);
-        let is_for_all = |one: &Authority| {
-            hosts.iter().all(|host| one.covers(host)) && one.not_after() > now + RENEWED_BEFORE
-        };
-        let mut has_changed = current.all.len() != before;
-        if !hosts.is_empty() && !current.all.iter().any(is_for_all) {
-            let name = format!("Provost {session} {}", ulid::Ulid::generate());
-            // A common name has at most 64 characters (RFC 5280, appendix A).
-            let name: String = name.chars().take(64).collect();
-            current.all.push(Authority::create(&name, hosts.clone(), now)?);
-            has_changed = true;
-        }
-        if has_changed || !current.is_shown {
-            let shown = self.shown_directory(session).map_err(AuthorityError::Write)?;
-            if has_changed {
-                write(&directory.join(KEYS_FILE), &current.all).map_err(AuthorityError::Write)?;
+        let mut made: Option<Arc<Authority>> = None;
+        loop {
+            let mut current = lock(of_session);
+            if current.is_gone {
+                return Err(AuthorityError::Write(io::ErrorKind::NotFound.into()));
             }
-            self.show(&shown, &current.all).map_err(AuthorityError::Write)?;
-            current.is_shown = true;
+            if !current.is_read {
+                current.all = read(&directory.join(KEYS_FILE))?;
+                current.is_read = true;
+            }
+            let now = SystemTime::now();
+            let before = current.all.len();
+            current.all.retain(|one| one.not_after() > now);
+            let mut has_changed = current.all.len() != before;
+            if !current.is_for_all(hosts, now) {
+                let Some(authority) = made.take() else {
+                    // Nobody waits for its key.
+                    drop(current);
+                    made = Some(Arc::new(create(session, hosts, now)?));
+                    continue;
+                };
+                current.all.push(authority);
+                has_changed = true;
+            }
+            if has_changed || !current.is_shown {
+                let shown = self.shown_directory(session).map_err(AuthorityError::Write)?;
+                if has_changed {
+                    current.is_shown = false;
+                    write(&directory.join(KEYS_FILE), &current.all).map_err(AuthorityError::Write)?;
+                }
+                self.show(&shown, &current.all).map_err(AuthorityError::Write)?;
+                current.is_shown = true;
+            }
+            return Ok(());
         }
-        Ok(current)
     }
 
     /// Writes what commands read.
-    fn show(&self, shown: &Path, all: &[Authority]) -> io::Result<()> {
+    fn show(&self, shown: &Path, all: &[Arc<Authority>]) -> io::Result<()> {
         let own: String = all.iter().map(|one| write_certificate(one.certificate())).collect();
         let mut bundle = self.roots.text();
         if !bundle.is_empty() && !bundle.ends_with(b"\n") {
@@ -199,12 +264,36 @@ impl Authorities {
         }
         bundle.extend_from_slice(own.as_bytes());
         replace(&shown.join(BUNDLE_FILE), &bundle)?;
+        replace(&shown.join(JAVA_FILE), &write_java_trust_store(&read_certificates(&bundle)))?;
         replace(&shown.join(SESSION_FILE), own.as_bytes())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, SessionAuthorities>> {
-        self.by_session.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What there is of a session.
+    fn of(&self, session: &str) -> Arc<Mutex<SessionAuthorities>> {
+        self.lock().entry(session.to_owned()).or_default().clone()
     }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Mutex<SessionAuthorities>>>> {
+        lock(&self.by_session)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs what reads or writes files, or makes keys, where that holds up nobody.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()))
+}
+
+fn create(session: &str, hosts: &BTreeSet<HostName>, now: SystemTime) -> Result<Authority, CertificateError> {
+    let name = format!("Provost {session} {}", ulid::Ulid::generate());
+    // A common name has at most 64 characters (RFC 5280, appendix A).
+    let name: String = name.chars().take(64).collect();
+    Authority::create(&name, hosts.clone(), now)
 }
 
 /// A file that everybody who can enter its directory reads. It is there as a whole, or as it was.
@@ -218,7 +307,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(temporary, path)
 }
 
-fn read(path: &Path) -> Result<Vec<Authority>, AuthorityError> {
+fn read(path: &Path) -> Result<Vec<Arc<Authority>>, AuthorityError> {
     let record: AuthorityRecord = match statefile::read(path) {
         Ok(record) => record,
         Err(StatefileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -235,12 +324,13 @@ fn read(path: &Path) -> Result<Vec<Authority>, AuthorityError> {
             not_after: at(one.not_after_s),
         })
     };
-    Ok(record.authorities.into_iter().map(restore).collect::<Result<_, _>>()?)
+    let all: Vec<Authority> = record.authorities.into_iter().map(restore).collect::<Result<_, _>>()?;
+    Ok(all.into_iter().map(Arc::new).collect())
 }
 
-fn write(path: &Path, all: &[Authority]) -> io::Result<()> {
+fn write(path: &Path, all: &[Arc<Authority>]) -> io::Result<()> {
     let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let record = |one: &Authority| {
+    let record = |one: &Arc<Authority>| {
         let AuthorityParts { name, certificate, key, hosts, not_before, not_after } = one.parts();
         state::Authority {
             name,
@@ -262,43 +352,50 @@ mod tests {
         names.iter().map(|name| HostName::parse(name).unwrap()).collect()
     }
 
-    #[test]
-    fn an_authority_outlives_the_gateway_signs_for_named_hosts_and_goes_with_its_session() {
+    #[tokio::test]
+    async fn an_authority_outlives_the_gateway_signs_for_named_hosts_and_goes_with_its_session() {
         let state = tempfile::tempdir().unwrap();
-        let roots = || TrustedRoots::of(state.path().join("absent"));
+        let begin =
+            || Arc::new(Authorities::new(state.path(), TrustedRoots::of(state.path().join("absent"))));
         let (a, both) = (hosts(&["a.test"]), hosts(&["a.test", "b.test"]));
         let host = |name: &str| HostName::parse(name).unwrap();
-        let first = Authorities::new(state.path(), roots());
-        first.prepare("s1", &a).unwrap();
-        let issuer = first.issue("s1", &host("a.test"), &a).unwrap().issuer;
+        let first = begin();
+        first.prepare("s1", &a).await.unwrap();
+        let leaf = first.issue("s1", &host("a.test"), &a).await.unwrap();
+        let issuer = leaf.issuer.clone();
+        let again = first.issue("s1", &host("a.test"), &a).await.unwrap();
+        assert!(Arc::ptr_eq(&leaf, &again), "a host has one key");
+        assert_ne!(first.issue("s1", &host("x.a.test"), &a).await.unwrap().key, leaf.key);
         let keys = state.path().join("authorities/s1/authority");
         assert_eq!(fs::metadata(&keys).unwrap().permissions().mode() & 0o777, 0o600);
 
-        let second = Authorities::new(state.path(), roots());
-        assert_eq!(second.issue("s1", &host("a.test"), &a).unwrap().issuer, issuer, "it is the same");
-        assert!(second.issue("s1", &host("b.test"), &a).is_err());
-        let further = second.issue("s1", &host("b.test"), &both).unwrap().issuer;
+        let second = begin();
+        assert_eq!(second.issue("s1", &host("a.test"), &a).await.unwrap().issuer, issuer, "it is the same");
+        assert!(second.issue("s1", &host("b.test"), &a).await.is_err());
+        let further = second.issue("s1", &host("b.test"), &both).await.unwrap().issuer.clone();
         assert_ne!(further, issuer);
-        assert_eq!(second.issue("s1", &host("a.test"), &both).unwrap().issuer, issuer);
+        assert_eq!(second.issue("s1", &host("a.test"), &both).await.unwrap().issuer, issuer);
         let shown = fs::read(second.shown_directory("s1").unwrap().join(SESSION_FILE)).unwrap();
         assert_eq!(crate::certificate::read_certificates(&shown), [issuer, further]);
 
         // One that is old, and one that is too old.
         for (age_h, signs) in [(13, true), (24, false)] {
             let made = SystemTime::now() - Duration::from_secs(age_h * 3_600 - 60);
-            let old = Authority::create("old", a.clone(), made).unwrap();
+            let old = Arc::new(Authority::create("old", a.clone(), made).unwrap());
             let session = format!("s{age_h}");
             first.shown_directory(&session).unwrap();
-            write(&state.path().join("authorities").join(&session).join(KEYS_FILE), &[old]).unwrap();
-            let third = Authorities::new(state.path(), roots());
-            let old = third.current(&mut third.lock(), &session, &a).unwrap().all[0].certificate().to_vec();
-            assert_eq!(third.issue(&session, &host("a.test"), &a).unwrap().issuer == old, signs, "{age_h} h");
-            assert_eq!(third.lock()[&session].all.len(), 2, "{age_h} h");
+            write(&state.path().join("authorities").join(&session).join(KEYS_FILE), &[old.clone()]).unwrap();
+            let third = begin();
+            let issued = third.issue(&session, &host("a.test"), &a).await.unwrap();
+            assert_eq!(issued.issuer == old.certificate(), signs, "{age_h} h");
+            assert_eq!(lock(&third.of(&session)).all.len(), 2, "{age_h} h");
             third.remove(&session);
         }
         second.remove_stale(&["s1".to_owned()].into()).unwrap();
         assert!(keys.exists());
+        let held = second.of("s1");
         second.remove("s1");
+        assert!(second.make_ready(&held, "s1", &a).is_err(), "its session has ended");
         assert!(!keys.exists() && fs::read_dir(state.path().join("authorities")).unwrap().next().is_none());
     }
 }

@@ -6,6 +6,7 @@
 mod asker;
 mod authorities;
 mod host_socket;
+mod leaf_certificates;
 mod nets;
 mod process;
 mod serving;

@@ -1,5 +1,7 @@
 //! What a connection of opened TLS needs of the gateway: a certificate for its host, and the secrets that its requests are given.
 
+use std::sync::Arc;
+
 use crate::{
     network::{destination::Host, name::HostName},
     policy::{
@@ -29,8 +31,8 @@ pub(super) struct TlsParts {
 }
 
 /// Reads secrets and makes keys, for what was allowed.
-pub(super) fn parts(
-    (policy, authorities, session): (&PolicySet, &Authorities, &str),
+pub(super) async fn parts(
+    (policy, authorities, session): (&PolicySet, &Arc<Authorities>, &str),
     attempt: &Attempt,
     request: &ConnectRequest<'_>,
     by: &ConnectDecision,
@@ -38,30 +40,31 @@ pub(super) fn parts(
     match (&request.destination.host, by.tls) {
         (Host::Address(_), _) | (_, TlsHandling::Carry) => Ok(TlsParts::default()),
         (Host::Name(_), TlsHandling::Terminate) if attempt.in_opened_tls => {
-            let headers = headers(policy, &by.credentials)?;
+            let headers = headers(policy, &by.credentials).await?;
             let secrets = by.credentials.iter().map(|one| one.credential.secret.clone()).collect();
             Ok(TlsParts { certificate: None, headers, secrets })
         }
         // A request without TLS is seen by everybody on its way, and has no secret.
         (Host::Name(_), TlsHandling::Terminate) if !attempt.method.is_empty() => Ok(TlsParts::default()),
         (Host::Name(name), TlsHandling::Terminate) => {
-            let certificate = certificate(authorities, session, name, policy, request.principal)?;
+            let certificate = certificate(authorities, session, name, policy, request.principal).await?;
             Ok(TlsParts { certificate: Some(certificate), ..TlsParts::default() })
         }
     }
 }
 
-fn certificate(
-    authorities: &Authorities,
+async fn certificate(
+    authorities: &Arc<Authorities>,
     session: &str,
     name: &HostName,
     policy: &PolicySet,
     principal: &str,
 ) -> Result<ServerCertificate, Refused> {
-    match authorities.issue(session, name, &policy.opened_hosts(principal)) {
-        Ok(issued) => {
-            Ok(ServerCertificate { certificate: issued.certificate.into(), key: issued.key.into() })
-        }
+    match authorities.issue(session, name, &policy.opened_hosts(principal)).await {
+        Ok(issued) => Ok(ServerCertificate {
+            certificate: issued.certificate.clone().into(),
+            key: issued.key.clone().into(),
+        }),
         Err(error) => {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
             tracing::error!(session.id = session, host = %name, %error, cause, "no certificate for opened TLS");
@@ -70,7 +73,7 @@ fn certificate(
     }
 }
 
-fn headers(policy: &PolicySet, applied: &[AppliedCredential]) -> Result<Vec<Header>, Refused> {
+async fn headers(policy: &PolicySet, applied: &[AppliedCredential]) -> Result<Vec<Header>, Refused> {
     let mut headers: Vec<(&AppliedCredential, Header)> = Vec::new();
     for one in applied {
         let Credential { header, secret, format } = &one.credential;
@@ -89,7 +92,9 @@ fn headers(policy: &PolicySet, applied: &[AppliedCredential]) -> Result<Vec<Head
             (CREDENTIAL_RULE, format!("the secret {secret:?} of rule {:?} {problem}", one.rule))
         };
         let grant = policy.secret_grant(secret).ok_or_else(|| refused("is in no file"))?;
-        let value = read_for_request(&grant).map_err(|fault| {
+        let read = tokio::task::spawn_blocking(move || read_for_request(&grant)).await;
+        let read = read.unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()));
+        let value = read.map_err(|fault| {
             tracing::error!(secret.name = secret, error = %fault, "no secret for a request");
             refused(&format!("cannot be used: {fault}"))
         })?;

@@ -256,8 +256,8 @@ impl Connections {
         };
         // A secret is for the addresses of its rule.
         allowed.retain(|(_, one)| one.credentials == by.credentials);
-        let signing = (policy, &*self.authorities, &*wanted.owner.session_id);
-        let tls = match connect_tls::parts(signing, wanted.attempt, request, by) {
+        let signing = (policy, &self.authorities, &*wanted.owner.session_id);
+        let tls = match connect_tls::parts(signing, wanted.attempt, request, by).await {
             Ok(tls) => tls,
             Err((rule, reason)) => return self.deny(wanted, rule, &reason, Some(*first)).await,
         };
