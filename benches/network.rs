@@ -1,5 +1,5 @@
 //! What the proxy of a sandbox costs: requests one after another, a long transfer, and many tunnels at once; the same client without a
-//! proxy, through Provost, and through other proxies where the host has them.
+//! proxy, through Provost, and through other proxies where the host has them; and the memory of the process that carries, after each round.
 //!
 //! Client and server are the same programs for all, and all take turns. `cargo bench --bench network -- [--rounds N] [--requests N]
 //! [--mib N] [--tunnels N]`
@@ -56,7 +56,12 @@ proxy = {'direct': None, 'relay': None, 'provost': ('127.0.0.1', 3128)}.get(kind
 target = ('127.0.0.1', int(sys.argv[7])) if kind == 'relay' else (host, port)
 async def connect():
     reader, writer = await asyncio.open_connection(*(proxy or target))
-    if proxy:
+    if kind == 'microsocks':
+        writer.write(b'\\5\\1\\0')
+        assert await reader.readexactly(2) == b'\\5\\0'
+        writer.write(b'\\5\\1\\0\\3' + bytes([len(host)]) + host.encode() + port.to_bytes(2, 'big'))
+        assert (await reader.readexactly(10))[1] == 0
+    elif proxy:
         writer.write(b'CONNECT %s:%d HTTP/1.1\\r\\nHost: %s:%d\\r\\n\\r\\n' % (host.encode(), port, host.encode(), port))
         assert b' 200' in (await reader.readuntil(b'\\r\\n\\r\\n')).split(b'\\r\\n')[0]
     return reader, writer
@@ -98,12 +103,14 @@ fn main() {
     let mut candidates = vec!["direct", "provost"];
     candidates.extend(peers.iter().map(|(name, _)| *name));
     let mut seconds: Vec<[Vec<f64>; 3]> = candidates.iter().map(|_| Default::default()).collect();
+    let mut memory_kib = Vec::new();
     for _ in 0..rounds {
         for (candidate, seconds) in candidates.iter().zip(&mut seconds) {
             for (all, one) in seconds.iter_mut().zip(bench.measure(candidate)) {
                 all.push(one);
             }
         }
+        memory_kib.push(carrying_kib());
     }
     println!(
         "| | a request on a connection of its own | MiB/s | {tunnels} tunnels at once |\n|---|---:|---:|---:|"
@@ -113,9 +120,26 @@ fn main() {
         let request_us = one / requests as f64 * 1e6;
         println!("| {candidate} | {request_us:.0} µs | {:.0} | {:.2} s |", mib as f64 / long, many);
     }
-    if !peers.iter().any(|(name, _)| *name == "tinyproxy") {
-        println!("\nSKIPPED: tinyproxy is not installed");
+    println!("\nResident memory of the net process after each round, in KiB: {memory_kib:?}");
+    for name in ["relay", "tinyproxy", "microsocks"] {
+        if !peers.iter().any(|(peer, _)| *peer == name) {
+            println!("\nSKIPPED: the program of {name} is not installed");
+        }
     }
+}
+
+/// What the net processes that run take together.
+fn carrying_kib() -> u64 {
+    let processes = fs::read_dir("/proc").expect("it is there").flatten();
+    let is_one = |path: &Path| {
+        fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim_end() == "provost-net")
+    };
+    let resident = |path: &Path| {
+        let status = fs::read_to_string(path.join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    processes.map(|entry| entry.path()).filter(|path| is_one(path)).filter_map(|path| resident(&path)).sum()
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -184,7 +208,7 @@ impl Bench {
         format!("unix:{}", self.at("provost.sock").display())
     }
 
-    /// The proxies that this host has: one that forks for each connection, and one that speaks HTTP.
+    /// The proxies that this host has: one that forks for each connection, one that speaks HTTP, and one that speaks SOCKS.
     fn peers(&self) -> Vec<(&'static str, Running)> {
         let config = format!(
             "Port {}\nListen 127.0.0.1\nMaxClients 4096\nTimeout 600\nDisableViaHeader Yes\n",
@@ -196,10 +220,14 @@ impl Bench {
         relay.arg(format!("TCP:{ADDRESS}:{PORT}"));
         let mut tinyproxy = Command::new("tinyproxy");
         tinyproxy.arg("-d").arg("-c").arg(self.at("tinyproxy.conf"));
+        let mut microsocks = Command::new("microsocks");
+        microsocks.args(["-i", "127.0.0.1", "-p", &(PEER_PORT + 2).to_string()]);
         let mut peers = Vec::new();
-        for (name, mut command, port) in
-            [("relay", relay, PEER_PORT), ("tinyproxy", tinyproxy, PEER_PORT + 1)]
-        {
+        for (name, mut command, port) in [
+            ("relay", relay, PEER_PORT),
+            ("tinyproxy", tinyproxy, PEER_PORT + 1),
+            ("microsocks", microsocks, PEER_PORT + 2),
+        ] {
             let Ok(process) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else { continue };
             let running = Running(process);
             let deadline = Instant::now() + START_DEADLINE;
@@ -214,11 +242,16 @@ impl Bench {
 
     /// Seconds for the requests, the transfer and the tunnels.
     fn measure(&self, candidate: &str) -> [f64; 3] {
-        let peer_port = if candidate == "tinyproxy" { PEER_PORT + 1 } else { PEER_PORT };
+        let peer_port = match candidate {
+            "tinyproxy" => PEER_PORT + 1,
+            "microsocks" => PEER_PORT + 2,
+            _ => PEER_PORT,
+        };
         let mut command = match candidate {
             "provost" => {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
-                command.args(["run", "--gateway", &self.address(), "--network", "proxy", "--", "python3"]);
+                command.args(["run", "--gateway", &self.address(), "--network", "proxy"]);
+                command.args(["--session", "bench", "--", "python3"]);
                 command
             }
             _ => Command::new("python3"),

@@ -152,13 +152,14 @@ async fn a_question_is_taken_back_when_the_program_has_gone() {
     let fixture = Fixture::start();
     let session = Session::open(&fixture.gateway).await;
     let mut approver = Approver::of(&session.caller);
-    for way in WAYS {
+    for (number, way) in WAYS.into_iter().enumerate() {
+        // Each has a file of its own: the command is killed before it could remove one.
         let script = format!(
-            "{way} & program=$!; while [ ! -e stop ]; do sleep 0.05; done; kill -9 $program; rm stop; sleep 600"
+            "{way} & program=$!; while [ ! -e stop{number} ]; do sleep 0.05; done; kill -9 $program; sleep 600"
         );
         let terminal = fixture.sh(&session, &script).create().await;
         let question = approver.question(ApprovalState::Pending).await;
-        fs::write(session.workspace.join("stop"), "").expect("a file");
+        fs::write(session.workspace.join(format!("stop{number}")), "").expect("a file");
         approver.becomes(&question.id, ApprovalState::Withdrawn).await;
         terminal.kill(Some(Duration::ZERO)).await;
         terminal.wait().await;

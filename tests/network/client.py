@@ -154,6 +154,40 @@ def read_all(connection):
     return data
 
 
+def redirected():
+    """Follows a redirect of an allowed host to another."""
+    connection = proxy()
+    connection.sendall(
+        b"GET http://registry.test:18080/redirect/other.test:18080 HTTP/1.1\r\nHost: registry.test:18080\r\n"
+        b"Connection: close\r\n\r\n"
+    )
+    answer = read_all(connection).decode()
+    location = [line[10:] for line in answer.split("\r\n") if line.lower().startswith("location: ")]
+    if not location:
+        return "no redirect: " + answer[:40]
+    return get(location[0], ["Host: other.test:18080"])
+
+
+def by_name_server(reach):
+    """Asks an allowed host for the address of a refused name, and goes there."""
+    connection = proxy()
+    connection.sendall(
+        b"GET http://registry.test:18080/dns-query?name=other.test HTTP/1.1\r\nHost: registry.test:18080\r\n"
+        b"Connection: close\r\n\r\n"
+    )
+    found = read_all(connection).decode().split("\r\n\r\n")[-1]
+    return reach(found) if found == address else "no address: " + found[:40]
+
+
+def raw(family, protocol):
+    """A packet that the kernel did not write."""
+    try:
+        socket.socket(family, socket.SOCK_RAW, protocol)
+        return "served"
+    except OSError as error:
+        return "errno " + (error.strerror or type(error).__name__)
+
+
 def bind(port):
     try:
         socket.create_server(("127.0.0.1", port))
@@ -321,6 +355,12 @@ CASES = {
     "UDP": lambda: direct(socket.AF_INET, address, 18080, socket.SOCK_DGRAM),
     "DNS": lambda: direct(socket.AF_INET, "1.1.1.1", 53, socket.SOCK_DGRAM),
     "ICMP": lambda: direct(socket.AF_INET, "1.1.1.1", 0, socket.SOCK_DGRAM, socket.IPPROTO_ICMP),
+    "raw IP": lambda: raw(socket.AF_INET, socket.IPPROTO_RAW),
+    "raw ICMP": lambda: raw(socket.AF_INET, socket.IPPROTO_ICMP),
+    "raw packets": lambda: raw(socket.AF_PACKET, socket.htons(3)),
+    "redirect to a refused host": redirected,
+    "names over HTTPS, by address": lambda: by_name_server(lambda found: direct(socket.AF_INET, found, 18080)),
+    "names over HTTPS, by the proxy": lambda: by_name_server(lambda found: connect(f"{found}:18080")),
     "abstract socket": abstract,
     "another user namespace": lambda: in_child(lambda: unshare(0x10000000)),
     "another network namespace": lambda: in_child(lambda: unshare(0x40000000)),

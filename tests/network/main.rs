@@ -15,6 +15,7 @@ mod opened;
 mod opened_secrets;
 mod opened_servers;
 mod opened_tools;
+mod passed;
 mod programs;
 mod python_server;
 mod rebinding;

@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use crate::fixture::RULES;
 
-const HEAD: &str =
-    "default_profile = \"a\"\n[profile.a]\nnetwork = { default = \"proxy\", choices = [\"proxy\"] }\n";
+const HEAD: &str = "default_profile = \"a\"\n[profile.a]\nnetwork = { default = \"proxy\", choices = [\"proxy\"], \
+    sockets = [{ host = \"/run/engine.sock\" }] }\n";
 
 /// A rule by which TLS is opened.
 const OPENED: &str = "[secrets.TOKEN]\nfile = '/etc/token'\n[[connect]]\nid = 'opened'\ndecision = 'allow'\nhost = ['opened.test']\n\
@@ -34,7 +34,10 @@ fn provost(directory: &TempDir, arguments: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn a_connection_is_explained_with_the_rule_that_decides() {
-    let directory = policy(&format!("{RULES}{OPENED}"));
+    let sockets = "[[connect]]\nid = 'engine'\ndecision = 'allow'\nunix = ['/run/engine.sock']\n\
+        matches = ['unix:/run/engine.sock']\nrejects = ['unix:/run/other.sock', 'engine.test:443']\n\
+        [[connect]]\nid = 'by-git'\ndecision = 'allow'\nhost = ['by.test']\nport = [443]\nprogram = ['/usr/bin/git']\n";
+    let directory = policy(&format!("{RULES}{OPENED}{sockets}"));
     for (arguments, status, part) in [
         (
             &["registry.test:18080"][..],
@@ -70,6 +73,21 @@ fn a_connection_is_explained_with_the_rule_that_decides() {
         (&["near.test:18080", "--address", "10.0.0.1"], 1, "10.0.0.1 is a private address"),
         (&["near.test:18080", "--address", "::ffff:127.0.0.1"], 1, "loopback"),
         (&["near.test:18080", "--address", "93.184.216.34"], 0, "at 93.184.216.34"),
+        (
+            &["unix:/run/engine.sock"],
+            0,
+            "allow: unix:/run/engine.sock: rule \"engine\" decides (engine (./p.toml:",
+        ),
+        (
+            &["unix:/run/other.sock"],
+            1,
+            "the profile lets no such socket in (`network.sockets`) (network.socket)",
+        ),
+        (&["unix:/run/../run/engine.sock"], 1, "network.socket"),
+        (&["unix:/run/user/0/bus"], 1, "it is D-Bus, which no rule lets in (network.socket)"),
+        (&["by.test:443"], 1, "no rule allows it (default)"),
+        (&["by.test:443", "--program", "/usr/bin/git"], 0, "rule \"by-git\" decides"),
+        (&["by.test:443", "--program", "/usr/bin/curl"], 1, "no rule allows it (default)"),
     ] {
         let explain = [&["policy", "explain", "--policies", ".", "--connect"], arguments].concat();
         let (code, text) = provost(&directory, &explain);
@@ -86,9 +104,22 @@ fn a_connection_is_explained_with_the_rule_that_decides() {
 #[test]
 fn a_rule_that_means_nothing_or_not_what_it_says_does_not_load() {
     for (rule, part) in [
-        ("id='a'\ndecision='ask'\nport=[1]", "host: a rule that allows or asks names hosts or addresses"),
+        ("id='a'\ndecision='allow'\nunix=['/run/user/1/bus']", "unix: \"/run/user/1/bus\": it is D-Bus"),
+        ("id='a'\ndecision='allow'\nunix=['run/x']", "unix: \"run/x\": it is no absolute path"),
+        (
+            "id='a'\ndecision='allow'\nunix=['/run/x']\nport=[1]",
+            "unix: a rule about sockets names nothing else",
+        ),
+        ("id='a'\ndecision='deny'\nprogram=['git']", "program: \"git\" is no absolute path"),
+        (
+            "id='a'\ndecision='ask'\nport=[1]",
+            "host: a rule that allows or asks names hosts, addresses or sockets",
+        ),
         ("id='a'\ndecision='ask'\nhost=['a.test']", "port: a rule that allows or asks names its ports"),
-        ("id='a'\ndecision='allow'\nport=[1]", "host: a rule that allows or asks names hosts or addresses"),
+        (
+            "id='a'\ndecision='allow'\nport=[1]",
+            "host: a rule that allows or asks names hosts, addresses or sockets",
+        ),
         ("id='a'\ndecision='allow'\nhost=['a.test']", "port: a rule that allows or asks names its ports"),
         ("id='a'\ndecision='allow'\nhost=['a.test']\nport=[0]", "port: "),
         ("id='a'\ndecision='allow'\nhost=['10.0.0.1']\nport=[1]", "an address is no name"),

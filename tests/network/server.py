@@ -27,6 +27,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(content)
             return
+        # A proxy without rules passes the whole target on.
+        path = "/" + self.path.split("://", 1)[-1].partition("/")[2]
+        if path.startswith("/redirect/"):
+            self.send_response(302)
+            self.send_header("location", "http://" + path.removeprefix("/redirect/") + "/")
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
+        if path.startswith("/dns-query"):
+            self.send_response(200)
+            self.send_header("content-length", str(len(address)))
+            self.end_headers()
+            self.wfile.write(address.encode())
+            return
         text = f"SERVED {self.command} {self.headers.get('host')} {self.path} {len(body)} [{names}]\n".encode()
         self.send_response(200)
         self.send_header("content-length", str(len(text)))
