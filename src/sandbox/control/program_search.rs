@@ -48,7 +48,7 @@ pub(super) struct ProgramSearch(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     connections: Vec<(Connection, oneshot::Sender<ConnectingProgram>)>,
-    /// Somebody looks, and will look for these next.
+    /// A thread looks, and will look for these next.
     is_running: bool,
 }
 
