@@ -1,6 +1,7 @@
 //! Requests of the editor whose answers matter here: what opens sessions, and what ends them.
 //!
-//! Each goes on to the agent as it came, but for `initialize`. What it is about happens when the agent has answered, with
+//! Each goes on to the agent as it came, but for `initialize`, and but for tools that are offered to an agent that asks for no
+//! terminals. What a request is about happens when the agent has answered, with
 //! two exceptions: a session that is loaded may run commands before it is said to be there, and one that is closed ends
 //! after a time, whatever the agent says. Nothing is sent from here.
 
@@ -12,16 +13,23 @@ use std::{
 };
 
 use agent_client_protocol_schema::v1::{AGENT_METHOD_NAMES, Error, SessionId};
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
     approval::permission_requests::PermissionRequests,
+    coverage::{AgentCoverage, NotCovered, StdioServers},
     session::session::Workspace,
     terminal::terminals::AcpTerminals,
     tool_call::tool_calls::ToolCalls,
-    wire::{handshake::Handshake, message, raw_object::RawObject},
+    wire::{
+        handshake::{self, AnsweredVersion, Handshake, StartsServers},
+        message,
+        raw_object::RawObject,
+    },
 };
+use crate::proto::v1::Bypass;
 
 /// Requests of the editor whose answers matter here that are remembered at once.
 const PENDING_MAX: usize = 4_096;
@@ -39,13 +47,30 @@ pub(super) struct AgentRequests {
     terminals: AcpTerminals,
     tool_calls: Arc<ToolCalls>,
     permissions: Arc<PermissionRequests>,
+    coverage: Arc<AgentCoverage>,
     pending: Mutex<HashMap<String, PendingRequest>>,
+}
+
+/// What becomes of an answer of the agent's.
+#[derive(Debug)]
+pub(super) enum Completion {
+    /// It goes on to the editor.
+    Forward,
+    /// The editor gets this error instead.
+    Answer(Error),
+    /// The agent gets this request again, and the editor nothing yet.
+    AskAgain(Bytes),
 }
 
 /// One request.
 #[derive(Debug)]
 enum PendingRequest {
-    Initialize,
+    Initialize {
+        /// The version that the editor has asked for, where that is one without client terminals.
+        later: Option<f64>,
+        /// The request as the editor wrote it, until the agent was asked so.
+        original: Option<Bytes>,
+    },
     /// Opens a session that the agent names in its answer.
     OpensNew(Workspace),
     /// Opens the session that it names.
@@ -70,8 +95,10 @@ impl AgentRequests {
         terminals: AcpTerminals,
         tool_calls: Arc<ToolCalls>,
         permissions: Arc<PermissionRequests>,
+        coverage: Arc<AgentCoverage>,
     ) -> Arc<Self> {
-        Arc::new(Self { handshake, terminals, tool_calls, permissions, pending: Mutex::default() })
+        let pending = Mutex::default();
+        Arc::new(Self { handshake, terminals, tool_calls, permissions, coverage, pending })
     }
 
     /// Whether the answers to requests of this method matter.
@@ -100,46 +127,58 @@ impl AgentRequests {
     /// as it came.
     pub(super) fn register(
         self: &Arc<Self>,
-        line: &[u8],
+        line: &Bytes,
         id: &RawValue,
         method: &str,
         params: Option<&RawValue>,
     ) -> Option<Vec<u8>> {
         if method == AGENT_METHOD_NAMES.initialize {
-            self.insert(id, PendingRequest::Initialize);
+            let later = Handshake::later_version(params);
+            let original = later.map(|_| line.clone());
+            self.insert(id, PendingRequest::Initialize { later, original });
             return self.handshake.rewrite(line, params);
         }
-        let params = params.and_then(|params| serde_json::from_str::<SessionParams>(params.get()).ok());
-        if let Some(asked) = params.and_then(|params| self.classify(method, params)) {
-            if let PendingRequest::Ends(session) = &asked {
-                tokio::spawn(self.clone().close_after_timeout(message::id_key(id), session.clone()));
+        let raw = params?;
+        let params = serde_json::from_str::<SessionParams>(raw.get()).ok()?;
+        let asked = self.classify(method, params)?;
+        let rewritten = match &asked {
+            PendingRequest::OpensNew(workspace) | PendingRequest::Opens { workspace, .. } => {
+                self.coverage.offer_tools(line, raw, workspace)
             }
-            self.insert(id, asked);
-        }
-        None
+            PendingRequest::Ends(session) => {
+                tokio::spawn(self.clone().close_after_timeout(message::id_key(id), session.clone()));
+                None
+            }
+            PendingRequest::Initialize { .. } => None,
+        };
+        self.insert(id, asked);
+        rewritten
     }
 
-    /// Does what an answer means. An error is for the editor, in the place of the answer.
-    pub(super) async fn complete(&self, id: &RawValue, result: Option<&RawValue>) -> Result<(), Error> {
+    /// Does what an answer means, and says who is to hear of it.
+    pub(super) async fn complete(&self, line: &[u8], id: &RawValue, result: Option<&RawValue>) -> Completion {
         let asked = {
             let mut open = self.lock();
             if open.is_empty() { None } else { open.remove(&message::id_key(id)) }
         };
         match (asked, result) {
-            (Some(PendingRequest::Initialize), Some(result)) => {
-                if let Some(error) = self.handshake.refuse(result) {
-                    tracing::error!(error = error.message, "agent refused");
-                    return Err(error);
-                }
+            (Some(PendingRequest::Initialize { later, original: _ }), Some(result)) => {
+                return self.initialized(result, later);
+            }
+            (Some(PendingRequest::Initialize { later, original: Some(original) }), None)
+                if handshake::refuses_version(line) =>
+            {
+                self.insert(id, PendingRequest::Initialize { later, original: None });
+                return Completion::AskAgain(original);
             }
             (Some(PendingRequest::OpensNew(workspace)), Some(result)) => {
                 let id = RawObject::parse(result).and_then(|result| result.text("sessionId"));
                 if let Some(id) = id {
-                    self.terminals.open_session(&SessionId::new(id), workspace.cwd, workspace.additional);
+                    self.session_opened(&SessionId::new(id), workspace).await;
                 }
             }
             (Some(PendingRequest::Opens { id, workspace, prior: _ }), Some(_)) => {
-                self.terminals.open_session(&id, workspace.cwd, workspace.additional);
+                self.session_opened(&id, workspace).await;
             }
             // It could not be loaded: it is none, unless it was one before.
             (Some(PendingRequest::Opens { id, prior: PriorState::Unknown, .. }), None) => {
@@ -151,7 +190,7 @@ impl AgentRequests {
             }
             (
                 Some(
-                    PendingRequest::Initialize
+                    PendingRequest::Initialize { .. }
                     | PendingRequest::OpensNew(_)
                     | PendingRequest::Opens { prior: PriorState::Known, .. }
                     | PendingRequest::Ends(_),
@@ -160,7 +199,32 @@ impl AgentRequests {
             )
             | (None, _) => {}
         }
-        Ok(())
+        Completion::Forward
+    }
+
+    fn initialized(&self, result: &RawValue, later: Option<f64>) -> Completion {
+        match self.handshake.judge(result, later) {
+            AnsweredVersion::WithTerminals => {}
+            AnsweredVersion::Later { version, starts_servers } => {
+                self.coverage.set_servers(match starts_servers {
+                    StartsServers::Yes => StdioServers::Typed,
+                    StartsServers::No => StdioServers::Unsupported,
+                });
+                self.coverage.is_lacking(NotCovered::Version(version));
+            }
+            AnsweredVersion::Refused(error) => {
+                tracing::error!(error = error.message, "agent refused");
+                return Completion::Answer(error);
+            }
+        }
+        Completion::Forward
+    }
+
+    async fn session_opened(&self, id: &SessionId, workspace: Workspace) {
+        self.terminals.open_session(id, workspace.cwd, workspace.additional);
+        if self.coverage.is_known_before() {
+            self.terminals.report_bypass(id, Bypass::AgentNotCovered).await;
+        }
     }
 
     fn classify(&self, method: &str, params: SessionParams) -> Option<PendingRequest> {

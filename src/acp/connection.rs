@@ -17,8 +17,9 @@ use super::{
         confined_agent::{self, ConfineError, ConfinedAgent, Confinement},
     },
     approval::{approval_prompt::ApprovalPrompt, permission_requests::PermissionRequests},
+    coverage::{AgentCoverage, ExpectedTerminals, NoticeSink, ToolServer},
     session::sessions::SharedDirectories,
-    shim::{NoticeSink, Shim},
+    shim::Shim,
     terminal::terminals::AcpTerminals,
     wire::{
         framing::{self, Disconnected, InputLine, LineReader, LineSender},
@@ -40,12 +41,18 @@ const STDOUT_LINGER: Duration = Duration::from_millis(500);
 pub struct ShimOptions {
     /// The agent and its arguments.
     pub command: Vec<OsString>,
+    /// Variables for an agent on the host, in addition to those of this process.
+    pub env: Vec<(String, String)>,
     /// The profile of the commands; none for the policy's default.
     pub profile: Option<String>,
     /// What every session has alongside its own directories.
     pub shared: SharedDirectories,
     /// How the agent itself is confined, where it is.
     pub confine: Option<Confinement>,
+    /// What is put into the sessions of an agent that does not ask for terminals; none where this program has no path.
+    pub tools: Option<ToolServer>,
+    /// What is known of the agent.
+    pub terminals: ExpectedTerminals,
     /// Where one-line notices for a person go.
     pub notice: NoticeSink,
 }
@@ -84,16 +91,19 @@ pub async fn run(
     stopped: impl Future<Output = ()>,
 ) -> Result<ShimExit, ShimError> {
     let is_confined = options.confine.is_some();
-    let started = start(&client, &options.command, options.confine).await?;
-    // What a confined agent runs by itself is confined with it.
-    let note = if is_confined { Arc::new(|_: &str| {}) } else { options.notice };
+    let started = start(&client, &options.command, &options.env, options.confine).await?;
+    let coverage = if is_confined {
+        AgentCoverage::confined()
+    } else {
+        AgentCoverage::on_host(options.tools, options.notice, options.terminals)
+    };
     let (editor, to_editor) = framing::line_channel();
     let permissions = PermissionRequests::new(editor.clone());
     let asked = permissions.clone();
     let ask: ApprovalPrompt = Arc::new(move |question| Box::pin(asked.clone().ask(question)));
     let terminals = AcpTerminals::with_directories(client, options.profile, options.shared, Some(ask));
     let (agent_box, to_agent) = framing::line_channel();
-    let shim = Shim::new((editor.clone(), agent_box.clone()), terminals.clone(), permissions, note);
+    let shim = Shim::new((editor.clone(), agent_box.clone()), terminals.clone(), permissions, coverage);
     let (of_editor, of_agent) = (shim.clone(), shim);
     let forwarding = Forwarding {
         from_editor: tokio::spawn(pump(LineReader::new(stdio::input()), move |frame| {
@@ -128,6 +138,7 @@ enum Agent {
 async fn start(
     client: &Client,
     command: &[OsString],
+    env: &[(String, String)],
     confine: Option<Confinement>,
 ) -> Result<StartedAgent, ShimError> {
     match confine {
@@ -140,7 +151,7 @@ async fn start(
             })
         }
         None => {
-            let (agent, stdin, stdout) = agent::start(command).await.map_err(|source| {
+            let (agent, stdin, stdout) = agent::start(command, env).await.map_err(|source| {
                 let program = command.first().cloned().unwrap_or_default().into();
                 ShimError::Agent { program, source }
             })?;

@@ -13,6 +13,7 @@ mod agent_process;
 mod agent_requests;
 mod approval;
 mod connection;
+mod coverage;
 mod in_flight;
 mod session;
 mod shim;
@@ -26,12 +27,12 @@ pub use approval::{
     permission_requests::QUESTIONS_MAX,
 };
 pub use connection::{ShimError, ShimExit, ShimOptions, run};
+pub use coverage::{ExpectedTerminals, NoticeSink, ToolServer};
 pub use in_flight::IN_FLIGHT_MAX;
 pub use session::{
     session::{KeptShells, SessionShell, Workspace},
     sessions::{SESSIONS_MAX, SUBAGENTS_MAX, SharedDirectories},
 };
-pub use shim::NoticeSink;
 pub use terminal::{
     exit::status_of,
     terminals::{AcpTerminals, AnswerFuture, TERMINALS_MAX},

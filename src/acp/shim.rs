@@ -13,8 +13,9 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::{
-    agent_requests::AgentRequests,
+    agent_requests::{AgentRequests, Completion},
     approval::permission_requests::PermissionRequests,
+    coverage::{AgentCoverage, NotCovered},
     in_flight::InFlightRequests,
     session::subagents,
     terminal::terminals::AcpTerminals,
@@ -32,13 +33,6 @@ use super::{
 const CANCEL_REQUEST: &str = "$/cancel_request";
 /// Methods of this kind are never the editor's.
 const TERMINAL_PREFIX: &str = "terminal/";
-/// What the person who started this is told of an agent that does not ask for terminals.
-const BYPASS_NOTICE: &str = "notice: this agent has run a command itself instead of asking for a terminal: that command \
-                          was neither judged nor confined. To confine the whole agent, start it with `provost acp \
-                          --confine-agent`";
-
-/// Tells the person who started this something, in one line.
-pub type NoticeSink = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The one between an editor and an agent.
 pub(super) struct Shim {
@@ -47,7 +41,8 @@ pub(super) struct Shim {
     terminals: AcpTerminals,
     permissions: Arc<PermissionRequests>,
     tool_calls: Arc<ToolCalls>,
-    notice: NoticeSink,
+    coverage: Arc<AgentCoverage>,
+    handshake: Arc<Handshake>,
     agent_requests: Arc<AgentRequests>,
     in_flight: Arc<InFlightRequests>,
 }
@@ -67,11 +62,17 @@ impl Shim {
         (editor, agent): (LineSender, LineSender),
         terminals: AcpTerminals,
         permissions: Arc<PermissionRequests>,
-        note: NoticeSink,
+        coverage: Arc<AgentCoverage>,
     ) -> Arc<Self> {
         let handshake = Arc::new(Handshake::default());
         let tool_calls = ToolCalls::new(editor.clone(), terminals.clone(), handshake.clone());
-        let asked = AgentRequests::new(handshake, terminals.clone(), tool_calls.clone(), permissions.clone());
+        let asked = AgentRequests::new(
+            handshake.clone(),
+            terminals.clone(),
+            tool_calls.clone(),
+            permissions.clone(),
+            coverage.clone(),
+        );
         let calls = InFlightRequests::new(agent.clone(), terminals.clone());
         Arc::new(Self {
             editor,
@@ -79,7 +80,8 @@ impl Shim {
             terminals,
             permissions,
             tool_calls,
-            notice: note,
+            coverage,
+            handshake,
             agent_requests: asked,
             in_flight: calls,
         })
@@ -177,8 +179,8 @@ impl Shim {
                 disposition(
                     method.starts_with(TERMINAL_PREFIX)
                         || method == CANCEL_REQUEST
-                        || method == names.session_update
-                        || method == names.session_request_permission,
+                        || !self.handshake.is_later()
+                            && (method == names.session_update || method == names.session_request_permission),
                 )
             }
             Message::Response { id, .. } => disposition(self.agent_requests.is_pending(id)),
@@ -242,12 +244,8 @@ impl Shim {
                 if let Some(announced) = subagents::parse_announcement(params) {
                     self.terminals.register_subagent(announced);
                 }
-                let bypass = self.tool_calls.forward_update(line, params).await?;
-                if bypass.is_some() {
-                    (self.notice)(BYPASS_NOTICE);
-                    tracing::warn!("the agent has run a command itself instead of asking for a terminal");
-                }
-                Ok(())
+                let on_bypass = || self.coverage.is_lacking(NotCovered::CommandRun);
+                self.tool_calls.forward_update(line, params, on_bypass).await
             }
             Message::Request { method, params, .. }
                 if method == CLIENT_METHOD_NAMES.session_request_permission =>
@@ -266,9 +264,10 @@ impl Shim {
         id: &RawValue,
         result: Option<&RawValue>,
     ) -> Result<(), Disconnected> {
-        match self.agent_requests.complete(id, result).await {
-            Ok(()) => self.editor.send(line.clone()).await,
-            Err(error) => self.editor.send(encode::error_line(Some(id), &error)).await,
+        match self.agent_requests.complete(line, id, result).await {
+            Completion::Forward => self.editor.send(line.clone()).await,
+            Completion::Answer(error) => self.editor.send(encode::error_line(Some(id), &error)).await,
+            Completion::AskAgain(request) => self.agent.send(request).await,
         }
     }
 

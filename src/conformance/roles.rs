@@ -21,6 +21,8 @@ pub(super) enum EditorKind {
     Streaming,
     /// It would rather speak a version that has no terminals.
     Newer,
+    /// The same, with an agent that speaks no other.
+    Later,
 }
 
 impl EditorKind {
@@ -32,10 +34,10 @@ impl EditorKind {
             capabilities["_meta"] = json!({"terminal_output": true});
         }
         json!({
-            "protocolVersion": if self == Self::Newer { 2 } else { 1 },
+            "protocolVersion": if matches!(self, Self::Newer | Self::Later) { 2 } else { 1 },
             "clientCapabilities": capabilities,
             "clientInfo": {"name": "acp-conformance", "title": "Conformance suite", "version": "1"},
-            "_meta": {"conformance": [1, "two", null]},
+            "_meta": {"conformance": if self == Self::Later { json!("later") } else { json!([1, "two", null]) }},
         })
     }
 
@@ -85,6 +87,11 @@ impl AgentSessions {
     pub(super) fn responder(&self) -> Responder {
         let sessions = self.clone();
         Box::new(move |method, params| match method {
+            "initialize" if params["_meta"]["conformance"] == "later" => Response::Result(json!({
+                "protocolVersion": 2,
+                "capabilities": {"session": {"mcp": {"stdio": {}}}},
+                "info": {"name": "acp-conformance", "title": "Conformance suite", "version": "1"},
+            })),
             "initialize" => Response::Result(json!({
                 "protocolVersion": 1,
                 "agentCapabilities": {

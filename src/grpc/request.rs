@@ -105,6 +105,7 @@ pub fn channel(value: i32) -> Result<Channel, FieldError> {
 pub fn bypass(value: i32) -> Result<BypassReport, FieldError> {
     match Bypass::try_from(value) {
         Ok(Bypass::CommandRun) => Ok(BypassReport::Bypassed),
+        Ok(Bypass::AgentNotCovered) => Ok(BypassReport::AgentNotCovered),
         Ok(Bypass::Unspecified) => Err(field_error("bypass", "must say how the gateway was bypassed")),
         Err(_) => Err(unknown_value("bypass", value)),
     }

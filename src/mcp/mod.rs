@@ -39,7 +39,7 @@ pub use server::CALLS_MAX;
 pub use start::COMMANDS_MAX;
 pub use token::{TOKEN_MAX_CHARACTERS, Token};
 
-use crate::client::Client;
+use crate::{client::Client, proto::v1::WorkspaceExtent};
 use server::McpServer;
 
 /// The longest message from a client, in bytes. A longer one is dropped, and the client told.
@@ -54,6 +54,10 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct McpOptions {
     /// The directories in which commands may write; absolute and without links; at least one.
     pub roots: Vec<PathBuf>,
+    /// The directories that commands may read; absolute.
+    pub read_only: Vec<PathBuf>,
+    /// Whether the repository around the first root is taken in its place.
+    pub extent: WorkspaceExtent,
     /// The profile of the commands; none for the policy's default.
     pub profile: Option<String>,
     /// Who answers when a rule asks.

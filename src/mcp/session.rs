@@ -50,6 +50,8 @@ pub(super) enum Asked {
 pub(super) struct McpSession {
     client: RetryingClient,
     allowed: Vec<PathBuf>,
+    read_only: Vec<PathBuf>,
+    extent: v1::WorkspaceExtent,
     client_roots: ClientRoots,
     profile: String,
     state: Mutex<State>,
@@ -67,6 +69,8 @@ impl McpSession {
         Self {
             client,
             allowed: options.roots.clone(),
+            read_only: options.read_only.clone(),
+            extent: options.extent,
             client_roots: options.client_roots,
             profile: options.profile.clone().unwrap_or_default(),
             state: Mutex::default(),
@@ -124,8 +128,11 @@ impl McpSession {
                 printable::truncate(&printable::line(name), CLIENT_NAME_MAX_BYTES).to_owned(),
             )
         });
+        let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         let request = FrontEnd::Mcp.sign(v1::CreateSessionRequest {
-            roots: roots.iter().map(|root| root.to_string_lossy().into_owned()).collect(),
+            roots: roots.iter().map(text).collect(),
+            read_only_roots: self.read_only.iter().map(text).collect(),
+            extent: self.extent.into(),
             labels: name.into_iter().collect(),
             profile: self.profile.clone(),
             ssh_agent: client::ssh_agent_socket(),

@@ -208,6 +208,8 @@ mod each_defect {
         a_leaked_descriptor_is_noticed: ["descriptor-leaks", "TC-152"];
         terminals_that_are_not_offered_are_noticed: ["not-offered", "TC-160"];
         a_newer_version_that_passes_is_noticed: ["version-passed", "TC-161"];
+        a_later_version_of_the_agents_that_passes_is_noticed: ["later-version-passes", "TC-197"];
+        dropped_servers_of_the_editor_are_noticed: ["servers-dropped", "TC-198"];
         terminals_that_reach_the_editor_are_noticed: ["terminals-passed", "TC-001", "TC-052", "TC-163"];
         swallowed_notifications_are_noticed: ["unknown-swallowed", "TC-165"];
         numbers_that_change_are_noticed: ["numbers-changed", "TC-171"];

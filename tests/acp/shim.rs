@@ -143,14 +143,14 @@ fn a_message_that_is_too_long_fails_its_own_request_and_no_other() {
 }
 
 #[test]
-fn the_version_is_held_at_one_and_an_agent_that_insists_is_refused() {
+fn the_version_is_held_at_one_and_one_that_the_editor_has_not_asked_for_is_refused() {
     let mut peer = ShimPeer::start(&[]);
     peer.editor_sends(json!({"jsonrpc":"2.0","id":5,"method":"initialize",
         "params":{"protocolVersion":2,"clientCapabilities":{"fs":{"readTextFile":true},"terminal":false}}}));
     let asked = peer.agent_receives();
     assert_eq!(asked["params"]["protocolVersion"], 1);
     assert_eq!(asked["params"]["clientCapabilities"], json!({"fs":{"readTextFile":true},"terminal":true}));
-    peer.agent_sends(json!({"jsonrpc":"2.0","id":5,"result":{"protocolVersion":2}}));
+    peer.agent_sends(json!({"jsonrpc":"2.0","id":5,"result":{"protocolVersion":3}}));
     let answer = peer.editor_receives();
     assert_eq!(answer["id"], 5);
     assert!(

@@ -42,12 +42,16 @@ pub(in crate::acp) struct AgentProcess {
     received: BytesMut,
 }
 
-/// Starts the agent. The first word is looked for in `PATH`.
-pub(in crate::acp) async fn start(command: &[OsString]) -> io::Result<(AgentProcess, Sender, Receiver)> {
+/// Starts the agent, with these variables in addition to our own. The first word is looked for in `PATH`.
+pub(in crate::acp) async fn start(
+    command: &[OsString],
+    env: &[(String, String)],
+) -> io::Result<(AgentProcess, Sender, Receiver)> {
     let (ours, theirs) = BlockingStream::pair()?;
     let (agent_stdin, stdin): (PipeReader, PipeWriter) = io::pipe()?;
     let (stdout, agent_stdout) = io::pipe()?;
     let process = Command::from(subreaper::command(command))
+        .envs(env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .spawn()?;

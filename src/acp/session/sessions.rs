@@ -183,11 +183,11 @@ impl AcpSessions {
         self.open(session).await
     }
 
-    /// Has the gateway record in its journal that a command bypassed it in a session.
-    pub(in crate::acp) async fn report_bypass(&self, session: &AcpSession) {
+    /// Has the gateway record in its journal what bypasses it in a session.
+    pub(in crate::acp) async fn report_bypass(&self, session: &AcpSession, bypass: v1::Bypass) {
         let reported = async {
             let session_id = self.open(session).await.map_err(|error| error.message)?;
-            let request = v1::ReportBypassRequest { session_id, bypass: v1::Bypass::CommandRun.into() };
+            let request = v1::ReportBypassRequest { session_id, bypass: bypass.into() };
             self.client
                 .client()
                 .sessions

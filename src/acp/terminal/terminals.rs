@@ -33,6 +33,7 @@ use crate::{
     },
     client::{self, Client, ConnectError, RetryingClient},
     proto::v1,
+    proto::v1::Bypass,
 };
 
 /// Terminals that are kept track of at once. The gateway's own limits are lower, by default.
@@ -168,10 +169,10 @@ impl AcpTerminals {
         watched.map(tonic::Response::into_inner).map_err(|status| errors::from_status(&status))
     }
 
-    /// Has the gateway's journal say that the agent has run something itself in a session.
-    pub(in crate::acp) async fn report_bypass(&self, id: &SessionId) {
+    /// Has the gateway's journal say what bypasses it in a session.
+    pub(in crate::acp) async fn report_bypass(&self, id: &SessionId, bypass: Bypass) {
         if let Some(session) = self.0.sessions.find(&id.0) {
-            self.0.sessions.report_bypass(&session).await;
+            self.0.sessions.report_bypass(&session, bypass).await;
         }
     }
 

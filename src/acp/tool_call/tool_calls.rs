@@ -29,6 +29,7 @@ use crate::acp::{
         raw_object::RawObject,
     },
 };
+use crate::proto::v1::Bypass;
 
 /// The tool calls of one connection.
 #[derive(Debug)]
@@ -48,20 +49,24 @@ impl ToolCalls {
         Arc::new(Self { editor, terminals, handshake, state: Mutex::default() })
     }
 
-    /// Passes a `session/update` on, rewritten where a terminal is in it.
+    /// Passes a `session/update` on, rewritten where a terminal is in it. `on_bypass` is called before the editor hears of a tool
+    /// call that has bypassed the gateway.
     pub(in crate::acp) async fn forward_update(
         self: &Arc<Self>,
         line: &Bytes,
         params: &RawValue,
-    ) -> Result<Option<BypassDetected>, Disconnected> {
+        on_bypass: impl FnOnce(),
+    ) -> Result<(), Disconnected> {
         let Some(parsed) = ParsedUpdate::read(params) else {
-            self.editor.send(line.clone()).await?;
-            return Ok(None);
+            return self.editor.send(line.clone()).await;
         };
         let session = parsed.session.clone();
         self.catch_up(&session, Some(&parsed.tool_call)).await;
         let mut state = self.state.lock().await;
         let bypass = state.bypass_detector.observe(parsed.observation());
+        if bypass == Some(BypassDetected) {
+            on_bypass();
+        }
         let (lines, new) = self.apply(&mut state, parsed, line);
         for line in lines {
             self.editor.send(line).await?;
@@ -71,9 +76,9 @@ impl ToolCalls {
             tokio::spawn(self.clone().follow(session.clone(), terminal));
         }
         if bypass.is_some() {
-            self.terminals.report_bypass(&session).await;
+            self.terminals.report_bypass(&session, Bypass::CommandRun).await;
         }
-        Ok(bypass)
+        Ok(())
     }
 
     /// A question of the agent's own, with the terminals in it as text.

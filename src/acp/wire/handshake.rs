@@ -1,10 +1,14 @@
 //! `initialize`: what the agent is told of the editor, and what may come back.
 //!
 //! The agent is offered terminals whatever the editor can do, because they are not the editor's. The version is held
-//! at 1: version 2 has no client terminals, and an agent that spoke it would run its commands outside the gateway. An
-//! agent that answers with a later one all the same is refused to the editor.
+//! at 1: version 2 has no client terminals, and an agent that speaks it runs its commands outside the gateway. An
+//! agent that refuses version 1 is asked again as its editor asked, where that was for a later one. One that answers with a
+//! version that its editor has not asked for is refused to the editor.
 
-use std::sync::OnceLock;
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
 
 use agent_client_protocol_schema::{ProtocolVersion, v1::Error};
 use serde_json::value::RawValue;
@@ -20,10 +24,38 @@ pub(in crate::acp) enum TerminalDisplay {
     Text,
 }
 
+/// Drafts of later versions: no version of the agent's is at or below the one that was asked for.
+const UNSUPPORTED_VERSION_CODE: i64 = -32_022;
+
+/// What an agent's answer to `initialize` means.
+#[derive(Debug)]
+pub(in crate::acp) enum AnsweredVersion {
+    /// It has client terminals.
+    WithTerminals,
+    /// It has none, and the editor speaks it.
+    Later {
+        /// The version.
+        version: u64,
+        /// Whether the agent starts MCP servers.
+        starts_servers: StartsServers,
+    },
+    /// It has none, and the editor has not asked for it: what the editor is told instead.
+    Refused(Error),
+}
+
+/// Whether an agent takes MCP servers that it is to start on stdio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::acp) enum StartsServers {
+    Yes,
+    No,
+}
+
 /// What was learned from `initialize`.
 #[derive(Debug, Default)]
 pub(in crate::acp) struct Handshake {
     display: OnceLock<TerminalDisplay>,
+    /// The agent has answered with a version that has no client terminals.
+    is_later: AtomicBool,
 }
 
 impl Handshake {
@@ -55,17 +87,47 @@ impl Handshake {
         encode::with_params(line, &params)
     }
 
-    /// What the editor is told instead, where the agent's answer is of a version that has no client terminals.
-    pub(in crate::acp) fn refuse(&self, result: &RawValue) -> Option<Error> {
-        let version = RawObject::parse(result)?.get("protocolVersion").and_then(number)?;
-        (version > latest()).then(|| {
-            errors::internal(format!(
-                "The agent answers with version {version} of the protocol, in which it would run commands itself, \
-                 outside Provost; use an agent that speaks version 1, or confine the whole agent with \
-                 --confine-agent."
-            ))
-        })
+    /// The version that an editor asks for, where that is one without client terminals.
+    pub(in crate::acp) fn later_version(params: Option<&RawValue>) -> Option<f64> {
+        let params = RawObject::parse(params?)?;
+        params.get("protocolVersion").and_then(number).filter(|version| *version > latest())
     }
+
+    /// What an answer means for an editor that has asked for this later version, or for none.
+    pub(in crate::acp) fn judge(&self, result: &RawValue, asked: Option<f64>) -> AnsweredVersion {
+        let Some(result) = RawObject::parse(result) else { return AnsweredVersion::WithTerminals };
+        let version = result.get("protocolVersion").and_then(number).unwrap_or_default();
+        if version <= latest() {
+            return AnsweredVersion::WithTerminals;
+        }
+        if asked.is_none_or(|asked| asked < version) {
+            return AnsweredVersion::Refused(errors::internal(format!(
+                "The agent answers with version {version} of the protocol, which this editor has not asked for, and in \
+                 which the agent would run commands itself, outside Provost; use an agent that speaks version 1, or an \
+                 editor that speaks version {version}, with `provost acp --confine-agent`."
+            )));
+        }
+        self.is_later.store(true, Ordering::Release);
+        let capabilities = result.object("capabilities").unwrap_or_default();
+        let session = capabilities.object("session").unwrap_or_default();
+        let servers = session.object("mcp").unwrap_or_default();
+        let starts_servers =
+            if servers.object("stdio").is_some() { StartsServers::Yes } else { StartsServers::No };
+        AnsweredVersion::Later { version: version as u64, starts_servers }
+    }
+
+    /// Whether the agent speaks a version in which it shows terminals of its own: nothing of them is to be rewritten.
+    pub(in crate::acp) fn is_later(&self) -> bool {
+        self.is_later.load(Ordering::Acquire)
+    }
+}
+
+/// Whether an answer is the error of an agent that does not speak the version that it was asked for.
+pub(in crate::acp) fn refuses_version(line: &[u8]) -> bool {
+    let code = serde_json::from_slice::<RawObject<'_>>(line)
+        .ok()
+        .and_then(|answer| answer.object("error")?.get("code").map(|code| code.get().to_owned()));
+    code.and_then(|code| code.parse().ok()) == Some(UNSUPPORTED_VERSION_CODE)
 }
 
 fn latest() -> f64 {
@@ -116,12 +178,35 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_insists_on_a_later_version_is_refused() {
-        let refuse =
-            |result: &str| Handshake::default().refuse(&RawValue::from_string(result.to_owned()).unwrap());
-        assert!(refuse(r#"{"protocolVersion":2}"#).is_some());
-        assert!(refuse(r#"{"protocolVersion":1}"#).is_none());
-        assert!(refuse(r#"{"protocolVersion":0}"#).is_none());
+    fn a_later_version_is_refused_to_an_editor_that_has_not_asked_for_it() {
+        let judge = |result: &str, asked| {
+            Handshake::default().judge(&RawValue::from_string(result.to_owned()).unwrap(), asked)
+        };
+        for asked in [None, Some(2.0)] {
+            assert!(matches!(judge(r#"{"protocolVersion":3}"#, asked), AnsweredVersion::Refused(_)));
+            for version in ["0", "1", "null", "\"2\""] {
+                let answer = judge(&format!(r#"{{"protocolVersion":{version}}}"#), asked);
+                assert!(matches!(answer, AnsweredVersion::WithTerminals), "{version}: {answer:?}");
+            }
+        }
+        for (capabilities, expected) in [
+            ("{}", StartsServers::No),
+            (r#"{"session":{"mcp":{"stdio":null}}}"#, StartsServers::No),
+            (r#"{"session":{"mcp":{"stdio":{}}}}"#, StartsServers::Yes),
+        ] {
+            let result = format!(r#"{{"protocolVersion":2,"capabilities":{capabilities}}}"#);
+            let AnsweredVersion::Later { version: 2, starts_servers } = judge(&result, Some(2.0)) else {
+                panic!("{capabilities} is of version 2");
+            };
+            assert_eq!(starts_servers, expected, "{capabilities}");
+        }
+    }
+
+    #[test]
+    fn only_the_error_about_versions_has_the_agent_asked_again() {
+        assert!(refuses_version(br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32022,"message":"no"}}"#));
+        assert!(!refuses_version(br#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no"}}"#));
+        assert!(!refuses_version(br#"{"jsonrpc":"2.0","id":1,"result":{"code":-32022}}"#));
     }
 
     #[test]

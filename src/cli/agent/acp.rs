@@ -12,9 +12,15 @@ use std::{
 use crate::{
     acp,
     cli::{
-        console::{error::CliError, log_writer::log_to, signals::TerminationSignals},
+        console::{
+            error::CliError,
+            log_writer::log_to,
+            signals::TerminationSignals,
+            table::{align_columns, print_to_stdout},
+        },
         request::{
             arguments::{AcpArguments, NetworkChoice},
+            known_agents::{AgentStart, KNOWN_AGENTS, KnownAgent, LIST, OwnShell},
             run_request::real_paths,
         },
     },
@@ -23,8 +29,12 @@ use crate::{
 
 /// Runs the agent until it or its editor ends, and answers with the agent's exit status.
 pub(in crate::cli) async fn run(arguments: AcpArguments) -> Result<u8, CliError> {
+    if arguments.agent.as_deref() == Some(LIST) {
+        return print_to_stdout(&known_agents());
+    }
+    let agent = agent_start(&arguments)?;
     if is_interactive() {
-        return Err(no_editor(&arguments.command));
+        return Err(no_editor(&agent.command));
     }
     let mut signals =
         TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
@@ -38,10 +48,20 @@ pub(in crate::cli) async fn run(arguments: AcpArguments) -> Result<u8, CliError>
         read_only: real_paths(&arguments.ro)?,
     };
     let options = acp::ShimOptions {
-        shared,
-        command: arguments.command,
-        profile: arguments.profile,
+        command: agent.command,
+        env: agent.env,
+        profile: arguments.profile.clone(),
         confine,
+        tools: std::env::current_exe().ok().filter(|program| program.is_file()).map(|program| {
+            acp::ToolServer {
+                program,
+                gateway: connection.uri().to_owned(),
+                profile: arguments.profile.clone(),
+                shared: shared.clone(),
+            }
+        }),
+        terminals: if arguments.offer_tools { acp::ExpectedTerminals::NotRequested } else { agent.terminals },
+        shared,
         notice: Arc::new(crate::cli::console::stdio::print_notice),
     };
     let stopped = async move {
@@ -50,6 +70,23 @@ pub(in crate::cli) async fn run(arguments: AcpArguments) -> Result<u8, CliError>
     let ended = acp::run(connection.client(), options, stopped).await;
     connection.close().await;
     Ok(ended.map_err(|error| CliError::caused_by("cannot run the agent", error))?.exit_status)
+}
+
+/// The agent that is named, or the command that is given.
+fn agent_start(arguments: &AcpArguments) -> Result<AgentStart, CliError> {
+    let command = arguments.command.clone();
+    let Some(name) = &arguments.agent else { return Ok(AgentStart { command, ..AgentStart::default() }) };
+    let shell = if arguments.confine_agent { OwnShell::Kept } else { OwnShell::SwitchedOff };
+    KnownAgent::find(name)?.start(command, shell)
+}
+
+fn known_agents() -> String {
+    let mut rows = vec![["NAME", "COMMAND", "COVERED", "TESTED", "INSTALL"].map(str::to_owned)];
+    rows.extend(KNOWN_AGENTS.iter().map(|agent| {
+        let command = agent.start.join(" ");
+        [agent.name, &command, agent.coverage(), agent.tested, agent.install].map(str::to_owned)
+    }));
+    align_columns(&rows)
 }
 
 /// Whether a person has started this in a terminal. An editor may have one for messages, but not for errors, too.

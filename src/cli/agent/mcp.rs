@@ -12,9 +12,13 @@ use crate::{
     cli::{
         console::{error::CliError, log_writer::log_to, signals::TerminationSignals, stdio},
         gateway_link::connection::GatewayConnection,
-        request::{arguments::EmbeddableGatewayArguments, run_request::named_roots},
+        request::{
+            arguments::EmbeddableGatewayArguments,
+            run_request::{named_roots, real_paths},
+        },
     },
     mcp::{self, Approvals, ClientRoots, HttpEndpoint, McpOptions, Token},
+    proto::v1::WorkspaceExtent,
 };
 
 /// `provost mcp`.
@@ -40,6 +44,13 @@ pub(in crate::cli) struct McpArguments {
     /// this; default: the current directory
     #[arg(long, value_name = "DIR")]
     root: Vec<PathBuf>,
+    /// Show commands this directory, which they cannot write to; may be given several times
+    #[arg(long, value_name = "DIR")]
+    ro: Vec<PathBuf>,
+    /// Take the git repository around the first directory in its place, as `provost acp` does; roots that the client names have
+    /// no effect then
+    #[arg(long)]
+    repository: bool,
     /// When a rule requires approval, ask the person at the client; the client is the agent, and could answer itself;
     /// default: the command is refused until someone has approved it by `provost approvals`
     #[arg(long)]
@@ -68,10 +79,16 @@ pub(in crate::cli) async fn run(arguments: McpArguments) -> Result<u8, CliError>
         (_, _) => None,
     };
     let roots = named_roots(&arguments.root)?;
+    let read_only = real_paths(&arguments.ro)?;
     let connection = arguments.gateway.connect().await?;
     let approvals = if arguments.ask_client { Approvals::ByClient } else { Approvals::Elsewhere };
-    let client_roots = if http.is_some() { ClientRoots::Ignored } else { ClientRoots::Narrow };
-    let options = McpOptions { roots, profile: arguments.profile, approvals, client_roots };
+    // What a client names could not be widened to a repository without going beyond it.
+    let is_fixed = http.is_some() || arguments.repository;
+    let client_roots = if is_fixed { ClientRoots::Ignored } else { ClientRoots::Narrow };
+    let extent =
+        if arguments.repository { WorkspaceExtent::Repository } else { WorkspaceExtent::Unspecified };
+    let profile = arguments.profile;
+    let options = McpOptions { roots, read_only, extent, profile, approvals, client_roots };
     let stopped = async move {
         signals.next().await;
     };

@@ -27,6 +27,7 @@ const VARIABLE: &str = "PROVOST_GATEWAY";
 /// A connection to a gateway, with the gateway itself if it is embedded.
 pub(in crate::cli) struct GatewayConnection {
     client: Client,
+    uri: String,
     embedded: Option<Embedded>,
 }
 
@@ -34,7 +35,7 @@ impl GatewayConnection {
     /// Connects to the gateway that the option names, else the environment, else to the default socket.
     pub(in crate::cli) async fn find(named: Option<&str>) -> Result<Self, CliError> {
         match running(named).await? {
-            Some(client) => Ok(Self { client, embedded: None }),
+            Some((client, uri)) => Ok(Self { client, uri, embedded: None }),
             None => Err(CliError::message_only(format!(
                 "no gateway serves at {}",
                 gateway::default_listen().display()
@@ -45,7 +46,7 @@ impl GatewayConnection {
 
     /// As [`GatewayConnection::find`], but none if no gateway serves.
     pub(in crate::cli) async fn running(named: Option<&str>) -> Result<Option<Self>, CliError> {
-        Ok(running(named).await?.map(|client| Self { client, embedded: None }))
+        Ok(running(named).await?.map(|(client, uri)| Self { client, uri, embedded: None }))
     }
 
     /// The gateway that serves, or an embedded one: also where policies or a journal of its own were asked for.
@@ -80,7 +81,10 @@ impl GatewayConnection {
             .await
             .map_err(|error| CliError::caused_by("cannot start an embedded gateway", error))?;
         match client::connect(embedded.uri()).await {
-            Ok(client) => Ok(Self { client, embedded: Some(embedded) }),
+            Ok(client) => {
+                let uri = embedded.uri().to_owned();
+                Ok(Self { client, uri, embedded: Some(embedded) })
+            }
             Err(error) => {
                 // Why the gateway ended says more than that nobody answers.
                 embedded
@@ -95,6 +99,11 @@ impl GatewayConnection {
     /// The client of every service; a clone shares the connection.
     pub(in crate::cli) fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// Where the gateway listens, for `--gateway`.
+    pub(in crate::cli) fn uri(&self) -> &str {
+        &self.uri
     }
 
     /// Whether the gateway is this process's own.
@@ -118,13 +127,13 @@ pub(in crate::cli) fn names_gateway(named: Option<&str>) -> bool {
     named.is_some() || std::env::var(VARIABLE).is_ok_and(|name| !name.is_empty())
 }
 
-/// Connects to a running gateway. One that was named and does not answer is an error.
-async fn running(named: Option<&str>) -> Result<Option<Client>, CliError> {
+/// Connects to a running gateway, and says where. One that was named and does not answer is an error.
+async fn running(named: Option<&str>) -> Result<Option<(Client, String)>, CliError> {
     let named =
         named.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()));
     if let Some(named) = named {
         let connected = client::connect(&named).await;
-        return connected.map(Some).map_err(|error| {
+        return connected.map(|client| Some((client, named))).map_err(|error| {
             CliError::caused_by("cannot use the gateway", error)
                 .with_advice(format!("see --gateway and {VARIABLE}"))
         });
@@ -141,8 +150,9 @@ async fn running(named: Option<&str>) -> Result<Option<Client>, CliError> {
             return Ok(None);
         }
     }
-    match client::connect(&format!("unix:{}", socket.display())).await {
-        Ok(client) => Ok(Some(client)),
+    let uri = format!("unix:{}", socket.display());
+    match client::connect(&uri).await {
+        Ok(client) => Ok(Some((client, uri))),
         // Left behind by a gateway that is gone, or another user's.
         Err(ConnectError::Socket { .. }) => Ok(None),
         Err(error @ (ConnectError::Handshake { .. } | ConnectError::Address(_))) => {

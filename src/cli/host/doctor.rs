@@ -260,7 +260,10 @@ impl HostReport {
             (Some(_), _) => "run Provost on a host that has the protection that is missing",
             (None, true) => "make room for the journal",
             (None, false) if !self.left.all.is_empty() => "`provost reap ID`, for what was left as it is",
-            (None, false) => "provost run --receipt -- sh -c 'id; ls /'",
+            (None, false) => match self.agents.first() {
+                Some(agent) => &agent.configure,
+                None => "provost run --receipt -- sh -c 'id; ls /'",
+            },
         }
     }
 

@@ -2,20 +2,17 @@
 //!
 //! Looks for programs by name in a path. It starts none of them and reads none of their settings.
 
-use std::{
-    env,
-    ffi::OsStr,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-};
+use std::{env, ffi::OsStr, path::PathBuf};
 
 use serde::Serialize;
+
+use crate::cli::request::known_agents::{KNOWN_AGENTS, is_program};
 
 /// How an agent is covered.
 #[derive(Debug, Clone, Copy)]
 enum Way {
-    /// It asks its editor for terminals.
-    Acp,
+    /// It is started for an editor, by this name.
+    Acp(&'static str),
     /// It takes tools, and keeps a shell tool of its own.
     Mcp,
     /// It speaks the exec-server protocol to its environments.
@@ -23,15 +20,17 @@ enum Way {
 }
 
 /// The programs by which agents are started. `docs/agents.md` says what is covered.
-const AGENTS: [(&str, Way); 9] = [
-    ("claude-code-acp", Way::Acp),
-    ("vibe-acp", Way::Acp),
+const AGENTS: [(&str, Way); 11] = [
+    ("claude-agent-acp", Way::Acp("claude-agent")),
+    ("claude-code-acp", Way::Acp("claude-code")),
+    ("vibe-acp", Way::Acp("mistral-vibe")),
     ("claude", Way::Mcp),
     ("codex", Way::ExecServer),
     ("gemini", Way::Mcp),
     ("goose", Way::Mcp),
     ("kimi", Way::Mcp),
     ("opencode", Way::Mcp),
+    ("qwen", Way::Mcp),
     ("vibe", Way::Mcp),
 ];
 
@@ -56,9 +55,15 @@ fn find_in(path: &OsStr) -> Vec<InstalledAgent> {
         let program =
             directories.iter().map(|directory| directory.join(name)).find(|file| is_program(file))?;
         let configure = match way {
-            Way::Acp => format!("in the editor, as the agent's command: provost acp -- {name}"),
+            Way::Acp(agent) => format!("in the editor, as the agent's command: provost acp --agent {agent}"),
             Way::Mcp => {
-                "as an MCP server of the agent: provost mcp --root DIR (not its own shell tool)".to_owned()
+                let tools = "as an MCP server of the agent: provost mcp --root DIR (not its own shell tool)";
+                match KNOWN_AGENTS.iter().find(|known| known.start[0] == *name) {
+                    Some(known) => {
+                        format!("{tools}; in an editor, as its command: provost acp --agent {}", known.name)
+                    }
+                    None => tools.to_owned(),
+                }
             }
             Way::ExecServer => {
                 "in environments.toml, as its only environment: provost exec-server --root DIR".to_owned()
@@ -69,13 +74,9 @@ fn find_in(path: &OsStr) -> Vec<InstalledAgent> {
     found.collect()
 }
 
-fn is_program(file: &Path) -> bool {
-    file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
     use super::*;
 
@@ -96,7 +97,7 @@ mod tests {
         let found = find_in(&path);
         let programs: Vec<_> = found.iter().map(|agent| agent.program.clone()).collect();
         assert_eq!(programs, [two.path().join("vibe-acp"), two.path().join("claude")]);
-        assert!(found[0].configure.ends_with("provost acp -- vibe-acp"));
+        assert!(found[0].configure.ends_with("provost acp --agent mistral-vibe"));
         assert!(found[1].configure.contains("provost mcp --root DIR"));
         assert!(find_in(OsStr::new("")).is_empty());
     }

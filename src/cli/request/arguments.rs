@@ -243,7 +243,7 @@ pub(in crate::cli) struct RunArguments {
                   confines and runs the commands; every other message passes through unchanged. Connects to a \
                   gateway if one answers; otherwise starts one inside itself. Ends when the agent or the editor ends.",
     after_help = "Exit status:\n  the agent's own; 128+n if signal n ended it; 125 Provost failed\n\n\
-                  Example, as an editor's agent command:\n  provost acp -- my-agent --acp"
+                  Example, as an editor's agent command:\n  provost acp -- my-agent --acp\n  provost acp --agent opencode"
 )]
 pub(in crate::cli) struct AcpArguments {
     #[command(flatten)]
@@ -268,11 +268,18 @@ pub(in crate::cli) struct AcpArguments {
     /// Set a variable in a confined agent's environment; may be given several times; no other variable is passed on
     #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parse, requires = "confine_agent")]
     pub(in crate::cli) env: Vec<EnvArgument>,
+    /// Give every session of the agent the tools of `provost mcp`, too, because it runs commands itself; default: once that is
+    /// known of it
+    #[arg(long, conflicts_with = "confine_agent")]
+    pub(in crate::cli) offer_tools: bool,
+    /// Start this agent, as is known of it, with what has it run its commands here; "list" prints the agents that are known
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) agent: Option<String>,
     /// Append log messages to this file; default: nothing is logged
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) log: Option<PathBuf>,
-    /// The agent and its arguments
-    #[arg(last = true, required = true, value_name = "AGENT [ARG]...")]
+    /// The agent and its arguments; with --agent: arguments to add
+    #[arg(last = true, required_unless_present = "agent", value_name = "AGENT [ARG]...")]
     pub(in crate::cli) command: Vec<OsString>,
 }
 

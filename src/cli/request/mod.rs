@@ -2,5 +2,6 @@
 
 pub mod argument_values;
 pub mod arguments;
+pub mod known_agents;
 pub mod run_request;
 pub mod terminal_arguments;

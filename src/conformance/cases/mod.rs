@@ -2,6 +2,7 @@
 
 mod cleanup;
 mod commands;
+mod coverage;
 mod display;
 mod errors;
 mod exits;
@@ -33,4 +34,5 @@ pub(super) const LISTS: &[&[Case]] = &[
     sessions::CASES,
     display::CASES,
     cleanup::CASES,
+    coverage::CASES,
 ];

@@ -257,6 +257,7 @@ class Backend:
         self.terminals, self.lock, self.next = {}, threading.Lock(), 0
         self.sessions, self.opening, self.shown, self.streams = {}, {}, {}, False
         self.before = {}
+        self.initializing = None
         self.cancelled, self.pending_waits = set(), set()
         self.closing, self.answering = False, []
 
@@ -280,6 +281,7 @@ class Backend:
                 self.to_agent.send_line(line)
                 continue
             if method == "initialize":
+                self.initializing = message.get("id")
                 if self.defect != "not-offered":
                     params.setdefault("clientCapabilities", {})["terminal"] = True
                 if self.defect != "version-passed":
@@ -287,6 +289,8 @@ class Backend:
                 self.streams = bool((params["clientCapabilities"].get("_meta") or {}).get("terminal_output"))
                 self.to_agent.send(message)
                 continue
+            if method == "session/new" and self.defect == "servers-dropped":
+                line = json.dumps(dict(message, params=dict(params, mcpServers=[]))).encode() + b"\n"
             if method in ("session/load", "session/resume") and self.defect != "loaded-cwd-lost":
                 session = params["sessionId"]
                 self.before[json.dumps(message["id"])] = (session, self.sessions.get(session))
@@ -342,6 +346,12 @@ class Backend:
             cwd = self.opening.pop(json.dumps(message["id"]))
             if isinstance(message["result"], dict) and "sessionId" in message["result"]:
                 self.sessions[message["result"]["sessionId"]] = cwd
+        if not method and message.get("id") == self.initializing:
+            self.initializing = None
+            if (message.get("result") or {}).get("protocolVersion", 1) > 1 and self.defect != "later-version-passes":
+                error = {"code": -32603, "message": "the agent speaks a version that has no client terminals"}
+                self.to_editor.send({"jsonrpc": "2.0", "id": message["id"], "error": error})
+                return
         if method == "session/update" and self.defect != "terminals-shown" and self.rewrite(message):
             return
         if self.defect == "unknown-swallowed" and method.startswith("_") and "id" not in message:

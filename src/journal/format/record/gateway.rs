@@ -118,6 +118,8 @@ pub struct BypassReported {
 pub enum BypassReport {
     /// An agent has run a command itself, without a decision of the policy.
     Bypassed,
+    /// An agent that runs commands itself was started.
+    AgentNotCovered,
 }
 
 /// [`Record::QuotaRefused`](super::Record::QuotaRefused).

@@ -26,6 +26,7 @@ class Bypass(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     BYPASS_UNSPECIFIED: _ClassVar[Bypass]
     BYPASS_COMMAND_RUN: _ClassVar[Bypass]
+    BYPASS_AGENT_NOT_COVERED: _ClassVar[Bypass]
 LIFETIME_UNSPECIFIED: Lifetime
 LIFETIME_EXPLICIT: Lifetime
 LIFETIME_OWNER_PROCESS: Lifetime
@@ -33,6 +34,7 @@ WORKSPACE_EXTENT_UNSPECIFIED: WorkspaceExtent
 WORKSPACE_EXTENT_REPOSITORY: WorkspaceExtent
 BYPASS_UNSPECIFIED: Bypass
 BYPASS_COMMAND_RUN: Bypass
+BYPASS_AGENT_NOT_COVERED: Bypass
 
 class EnvVar(_message.Message):
     __slots__ = ("name", "value")
