@@ -12,6 +12,7 @@ mod commands;
 mod conformance;
 mod ends;
 mod http;
+mod more_agents;
 mod official;
 mod page;
 mod peer;

@@ -2,7 +2,7 @@
 
     model.py COMMAND... [--log FILE]
 
-It answers as the Anthropic, OpenAI and Mistral services do, whole or streamed: to a request that offers a tool for
+It answers as the Anthropic, Gemini, OpenAI and Mistral services do, whole or streamed: to a request that offers a tool for
 commands, with a call of that tool; to one that brings the last command's result, with the result as text. It prints its port
 and serves until its stdin ends.
 """
@@ -15,12 +15,15 @@ import sys
 import threading
 
 SHELL_TOOL = re.compile(r"bash|shell|terminal|execute|run_command", re.I)
+# An agent may hold tools back until its model asks for them.
+SEARCH = "loopback-search"
 NOT_A_SHELL = re.compile(r"output|kill|stop|read|list", re.I)
 
 
 def shell_tool(tools):
     """The tool that runs commands: its name and the name of the parameter that takes the line."""
-    for tool in tools or []:
+    # Before an agent's own, if it has both.
+    for tool in sorted(tools or [], key=lambda tool: "run_command" not in tool.get("function", tool).get("name", "")):
         function = tool.get("function", tool)
         name = function.get("name", "")
         if SHELL_TOOL.search(name) and not NOT_A_SHELL.search(name):
@@ -75,6 +78,8 @@ class Model(http.server.BaseHTTPRequestHandler):
             self.anthropic(body)
         elif self.path.split("?")[0].endswith("/chat/completions"):
             self.openai(body)
+        elif self.path.split("?")[0].endswith(("enerateContent")):
+            self.gemini(body)
         else:
             self.reply({"input_tokens": 1})
 
@@ -113,12 +118,17 @@ class Model(http.server.BaseHTTPRequestHandler):
         self.stream("".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events))
 
     def openai(self, body):
-        results = [text_of(message.get("content")) for message in body.get("messages", []) if message.get("role") == "tool"]
+        answers = [message for message in body.get("messages", []) if message.get("role") == "tool"]
+        results = [text_of(message.get("content")) for message in answers if message.get("tool_call_id") != SEARCH]
         tool = shell_tool(body.get("tools"))
+        names = [tool.get("function", {}).get("name") for tool in body.get("tools") or []]
+        if not tool and not answers and "tool_search" in names:
+            tool = ("tool_search", "query", False, {})
         if tool and len(results) < len(self.wanted):
-            function = {"name": tool[0], "arguments": json.dumps(self.input(tool, len(results)))}
+            given = {"query": "select:mcp__provost__run_command"} if tool[0] == "tool_search" else self.input(tool, len(results))
+            function = {"name": tool[0], "arguments": json.dumps(given)}
             message = {"role": "assistant", "content": "", "tool_calls": [
-                {"index": 0, "id": f"loopback{len(results) + 1}", "type": "function", "function": function}]}
+                {"index": 0, "id": SEARCH if tool[0] == "tool_search" else f"loopback{len(results) + 1}", "type": "function", "function": function}]}
             reason = "tool_calls"
         else:
             message = {"role": "assistant", "content": "The result is: " + (results[-1] if results else "none")}
@@ -135,6 +145,24 @@ class Model(http.server.BaseHTTPRequestHandler):
         lines = [json.dumps({**common, "object": "chat.completion.chunk", "choices": [chunk]}) for chunk in chunks]
         lines.append(json.dumps({**common, "object": "chat.completion.chunk", "choices": [], "usage": usage}))
         self.stream("".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"]))
+
+    def gemini(self, body):
+        parts = [part for content in body.get("contents", []) for part in content.get("parts", [])]
+        results = [part["functionResponse"].get("response", {}) for part in parts if "functionResponse" in part]
+        tools = [dict(function, parameters=function.get("parametersJsonSchema") or function.get("parameters") or {})
+                 for tool in body.get("tools") or [] for function in tool.get("functionDeclarations", [])]
+        tool = shell_tool(tools)
+        if tool and len(results) < len(self.wanted):
+            part = {"functionCall": {"name": tool[0], "args": self.input(tool, len(results))}}
+        else:
+            last = results[-1] if results else {}
+            part = {"text": "The result is: " + str(last.get("output") or last.get("error") or last or "none")}
+        usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+        candidate = {"index": 0, "content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}
+        answer = {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "loopback"}
+        if "streamGenerateContent" not in self.path:
+            return self.reply(answer)
+        self.stream(f"data: {json.dumps(answer)}\n\n")
 
     def input(self, tool, done):
         _, parameter, takes_list, more = tool
