@@ -384,7 +384,11 @@ mod tests {
             let old = Arc::new(Authority::create("old", a.clone(), made).unwrap());
             let session = format!("s{age_h}");
             first.shown_directory(&session).unwrap();
-            write(&state.path().join("authorities").join(&session).join(KEYS_FILE), &[old.clone()]).unwrap();
+            write(
+                &state.path().join("authorities").join(&session).join(KEYS_FILE),
+                std::slice::from_ref(&old),
+            )
+            .unwrap();
             let third = begin();
             let issued = third.issue(&session, &host("a.test"), &a).await.unwrap();
             assert_eq!(issued.issuer == old.certificate(), signs, "{age_h} h");
