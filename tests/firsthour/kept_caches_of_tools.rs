@@ -5,6 +5,7 @@ use std::{fs, process::Output};
 use crate::{
     caches::{Home, text},
     person::Person,
+    toolchains,
     walk::shown,
 };
 
@@ -12,7 +13,9 @@ use crate::{
 struct Tool {
     /// As a profile names its cache.
     cache: &'static str,
-    /// Whether it and its registry are there, outside.
+    /// Gives it to the person, where it is not the system's. False, and said: it cannot be had.
+    install: fn(&Person) -> bool,
+    /// Whether it and its registry are there, outside. It fetches nothing that the script does: own caches are seen inside.
     probe: &'static str,
     /// What a session types. `$1` is `fetch` where it may ask the registry, and `cached` where it has to do without.
     script: &'static str,
@@ -22,6 +25,7 @@ struct Tool {
 
 const NPM: Tool = Tool {
     cache: "npm",
+    install: |_| true,
     probe: "npm view is-number@7.0.0 version",
     script: "[ $1 = fetch ] || offline=--offline
         rm -rf node_modules package.json && npm init -y >/dev/null &&
@@ -31,7 +35,8 @@ const NPM: Tool = Tool {
 
 const CARGO: Tool = Tool {
     cache: "cargo",
-    probe: "cargo info -q fnv@1.0.7",
+    install: toolchains::rustup,
+    probe: "cargo info -q hex@0.4.3",
     script: "[ $1 = fetch ] || offline=--offline
         rm -rf made && cargo init -q --vcs none --name made made && cd made && echo 'fnv = \"=1.0.7\"' >> Cargo.toml &&
         echo 'fn main() { println!(\"{}\", fnv::FnvHashSet::<u8>::default().len()) }' > src/main.rs &&
@@ -43,6 +48,7 @@ const CARGO: Tool = Tool {
 /// itself has built.
 const PIP: Tool = Tool {
     cache: "pip",
+    install: |_| true,
     probe: "PIP_FIND_LINKS= python3 -m pip download -q --no-deps -d probe idna==3.7 && rm -r probe",
     script: r#"rm -rf made && python3 -m venv made || exit 1
         [ $1 = fetch ] || made/bin/pip cache list | grep docopt >&2 || exit 1
@@ -55,6 +61,7 @@ const PIP: Tool = Tool {
 /// Its module comes from a directory: `GOPROXY` takes a `file` URL.
 const GO: Tool = Tool {
     cache: "go",
+    install: |_| true,
     probe: "go version",
     script: r#"export GOSUMDB=off GOFLAGS=-mod=mod GOTOOLCHAIN=local GOPROXY=off
         rm -rf proxy made && mkdir -p made proxy && cd made || exit 1
@@ -75,7 +82,7 @@ with zipfile.ZipFile(sys.argv[1], 'w') as made:
     made.writestr('example.test/answer@v1.0.0/answer.go', 'package answer\\nfunc Get() int { return 42 }\\n')";
 
 fn keeps(tool: &Tool) {
-    let Some(person) = Person::ordinary() else { return };
+    let Some(person) = Person::ordinary().filter(tool.install) else { return };
     let home = Home::with_profile(
         person,
         &format!("caches = [\"{0}\"]\nkept_caches = {{ names = [\"{0}\"] }}", tool.cache),
