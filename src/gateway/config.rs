@@ -262,12 +262,17 @@ impl PolicySource {
     }
 }
 
+/// Whether this user's gateway runs commands without the limits that the host does not give: an ordinary user's.
+pub fn compiled_in_prefers_limits() -> bool {
+    !nix::unistd::geteuid().is_root()
+}
+
 /// The compiled-in policy. An ordinary user may have no cgroup with the controllers that limits need: then commands run
 /// without these limits, as with `provost run`, and the start says so once.
 fn default_policies() -> PolicySource {
-    match nix::unistd::geteuid().is_root() {
-        true => PolicySource::CompiledIn,
-        false => PolicySource::CompiledInPreferringLimits,
+    match compiled_in_prefers_limits() {
+        false => PolicySource::CompiledIn,
+        true => PolicySource::CompiledInPreferringLimits,
     }
 }
 

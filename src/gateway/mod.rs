@@ -34,8 +34,8 @@ mod threads;
 
 pub use adoption::AdoptionError;
 pub use config::{
-    Config, ConfigError, DieWithGateway, IdRange, PolicySource, default_kept_caches, default_listen,
-    default_state,
+    Config, ConfigError, DieWithGateway, IdRange, PolicySource, compiled_in_prefers_limits,
+    default_kept_caches, default_listen, default_state,
 };
 pub use embedded::{Embedded, embed};
 pub use error::ServeError;

@@ -2,7 +2,7 @@
 //!
 //! Shows what `sandbox` found; it tries nothing by itself and changes nothing. What is needed is the compiled-in
 //! policy's word: of `provost run` by itself, which prefers resource limits, and of `provost serve`, which requires
-//! them.
+//! them of root's gateway.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ use crate::{
         request::arguments::{DoctorArguments, OutputFormat},
     },
     gateway::{
-        default_state,
+        compiled_in_prefers_limits, default_state,
         quarantine::{self, Quarantined},
     },
     policy::{
@@ -49,7 +49,7 @@ pub(in crate::cli) fn examine(arguments: &DoctorArguments) -> Result<u8, CliErro
         journal,
         agents: installed_agents::find(),
         kept_caches: KeptCachesSection::here(),
-        ..HostReport::of(&probe::protections(&Host::detect()))
+        ..HostReport::of(&probe::protections(&Host::detect()), &policy_of_serve())
     };
     let shown =
         if arguments.output.output == OutputFormat::Json { to_json_line(&report)? } else { report.page() };
@@ -167,19 +167,19 @@ struct ProtectionRow {
 enum Need {
     /// Nobody: without it something is weaker, and the receipt says so.
     Nobody,
-    /// `provost serve` with the compiled-in policy.
+    /// `provost serve` with the compiled-in policy, by this user.
     Serve,
     /// `provost run` by itself, and so everybody.
     Always,
 }
 
 impl HostReport {
-    fn of(protections: &[Protection]) -> Self {
-        let (serve, run) = (PolicySet::compiled_in(), PolicySet::compiled_in().preferring_limits());
+    fn of(protections: &[Protection], serve: &PolicySet) -> Self {
+        let run = PolicySet::compiled_in().preferring_limits();
         let is_needed = |set: &PolicySet, name: &str| {
             set.profile(None).is_none_or(|(_, profile)| requires(profile, name))
         };
-        let need = |name: &str| match (is_needed(&run, name), is_needed(&serve, name)) {
+        let need = |name: &str| match (is_needed(&run, name), is_needed(serve, name)) {
             (true, _) => Need::Always,
             (false, true) => Need::Serve,
             (false, false) => Need::Nobody,
@@ -280,6 +280,12 @@ impl HostReport {
     }
 }
 
+/// The compiled-in policy, as this user's gateway has it.
+fn policy_of_serve() -> PolicySet {
+    let policy = PolicySet::compiled_in();
+    if compiled_in_prefers_limits() { policy.preferring_limits() } else { policy }
+}
+
 /// Whether a profile refuses to run without a protection.
 fn requires(profile: &Profile, protection: &str) -> bool {
     let demands = |layer: &Layer| layer.enabled && layer.requirement == Requirement::Require;
@@ -321,9 +327,22 @@ mod tests {
         Protection { name, status: standing, reason: "because".to_owned(), remedy: "fix it".to_owned() }
     }
 
+    fn of_root(protections: &[Protection]) -> HostReport {
+        HostReport::of(protections, &PolicySet::compiled_in())
+    }
+
+    #[test]
+    fn limits_are_needed_by_roots_gateway_alone() {
+        let lacking = [protection("cgroup-memory", ProtectionStatus::Missing)];
+        let users = HostReport::of(&lacking, &PolicySet::compiled_in().preferring_limits());
+        assert_eq!(users.protections[0].needed, Need::Nobody);
+        assert!(users.page().contains("Commands are confined here"), "{}", users.page());
+        assert_eq!(of_root(&lacking).protections[0].needed, Need::Serve);
+    }
+
     #[test]
     fn a_missing_namespace_makes_a_host_unusable() {
-        let report = HostReport::of(&[protection("namespace-pid", ProtectionStatus::Missing)]);
+        let report = of_root(&[protection("namespace-pid", ProtectionStatus::Missing)]);
         assert!(!report.usable);
         assert!(report.page().contains("No command runs here"), "{}", report.page());
         assert!(report.page().ends_with("\nNext: fix it\n"), "{}", report.page());
@@ -331,7 +350,7 @@ mod tests {
 
     #[test]
     fn missing_limits_leave_run_usable_and_are_said() {
-        let report = HostReport::of(&[
+        let report = of_root(&[
             protection("namespace-pid", ProtectionStatus::Available),
             protection("cgroup-memory", ProtectionStatus::Missing),
         ]);
@@ -344,7 +363,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_here_is_needed() {
-        let report = HostReport::of(&[protection("a-protection-of-tomorrow", ProtectionStatus::Missing)]);
+        let report = of_root(&[protection("a-protection-of-tomorrow", ProtectionStatus::Missing)]);
         assert!(!report.usable);
     }
 }

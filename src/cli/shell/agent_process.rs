@@ -13,7 +13,7 @@ use crate::{
 /// How many shells may stand between the agent and this process.
 const SHELLS_MAX: usize = 8;
 /// The programs that run a line for another program.
-const SHELLS: [&str; 8] = ["sh", "bash", "dash", "zsh", "ksh", "ash", "busybox", "rbash"];
+const SHELLS: [&str; 10] = ["sh", "bash", "dash", "zsh", "fish", "ksh", "mksh", "ash", "busybox", "rbash"];
 
 /// The agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
