@@ -79,7 +79,7 @@ impl Gateway {
         let sessions = SessionsService { sessions, terminals };
         let (all_sessions, terminals) = (self.sessions.clone(), self.terminals.clone());
         let terminals = TerminalsService { sessions: all_sessions, terminals };
-        let screens = ScreensService { terminals: self.terminals.clone() };
+        let screens = ScreensService { sessions: self.sessions.clone(), terminals: self.terminals.clone() };
         let approvals =
             ApprovalsService { sessions: self.sessions.clone(), terminals: self.terminals.clone() };
         let (reload_sender, mut reload_requests) = mpsc::channel(RELOAD_REQUESTS_MAX);

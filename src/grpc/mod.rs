@@ -12,6 +12,7 @@ mod forward;
 mod lines;
 mod pagination;
 mod policies;
+mod primary_screen;
 pub mod request;
 mod response;
 mod screen_input;

@@ -28,6 +28,19 @@ impl Styles {
     }
 }
 
+/// What a session without a primary terminal shows.
+pub fn empty() -> Screen {
+    const ROWS: u32 = 24;
+    Screen {
+        columns: 80,
+        rows: ROWS,
+        lines: (0..ROWS).map(|index| ScreenRow { index, ..ScreenRow::default() }).collect(),
+        cursor: Some(Cursor { visible: true, shape: CursorShape::Block.into(), ..Cursor::default() }),
+        modes: Some(ScreenModes::default()),
+        ..Screen::default()
+    }
+}
+
 /// A whole screen.
 pub fn screen(picture: &Picture, styles: Styles) -> Screen {
     Screen {

@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// What one who watches has seen.
-struct Watcher {
+pub(super) struct Watcher {
     terminals: Arc<Terminals>,
     /// A watched terminal can be released.
     terminal: Weak<Terminal>,
@@ -51,28 +51,41 @@ pub fn watch(
     interval: Duration,
     styles: Styles,
 ) -> impl Stream<Item = Result<WatchScreenResponse, Status>> + Send + use<> {
-    let watcher = Watcher {
-        terminals,
-        terminal: Arc::downgrade(terminal),
-        id: terminal.id.to_string(),
-        interval,
-        styles,
-        link: None,
-        seen: None,
-        sent_at: None,
-    };
+    let watcher = Watcher::new(terminals, terminal, interval, styles);
     unfold(Some(watcher), |watcher| async move {
         let mut watcher = watcher?;
-        match watcher.next().await {
-            Ok(event @ Event::Ended(_)) => Some((Ok(WatchScreenResponse { event: Some(event) }), None)),
-            Ok(event) => Some((Ok(WatchScreenResponse { event: Some(event) }), Some(watcher))),
+        let next = watcher.next().await;
+        let response = |event| WatchScreenResponse { event: Some(event), terminal_id: watcher.id.clone() };
+        match next {
+            Ok(event @ Event::Ended(_)) => Some((Ok(response(event)), None)),
+            Ok(event) => Some((Ok(response(event)), Some(watcher))),
             Err(status) => Some((Err(status), None)),
         }
     })
 }
 
 impl Watcher {
-    async fn next(&mut self) -> Result<Event, Status> {
+    /// Of one who has seen nothing yet.
+    pub(super) fn new(
+        terminals: Arc<Terminals>,
+        terminal: &Arc<Terminal>,
+        interval: Duration,
+        styles: Styles,
+    ) -> Self {
+        Self {
+            terminals,
+            terminal: Arc::downgrade(terminal),
+            id: terminal.id.to_string(),
+            interval,
+            styles,
+            link: None,
+            seen: None,
+            sent_at: None,
+        }
+    }
+
+    /// What comes next. One who stops waiting for it may ask again.
+    pub(super) async fn next(&mut self) -> Result<Event, Status> {
         if let Some(at) = self.sent_at {
             sleep_until(at + self.interval).await;
         }

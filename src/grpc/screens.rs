@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 use super::{
     caller,
     errors::{self, ResourceKind},
-    screen_input, screen_response, screen_stream,
+    primary_screen, screen_input, screen_response, screen_stream,
 };
 use crate::{
     display::size::ScreenSize,
@@ -16,7 +16,7 @@ use crate::{
         ScrollbackRange, SendInputRequest, SendInputResponse, SnapshotScreenRequest, SnapshotScreenResponse,
         WatchScreenRequest, WatchScreenResponse, screens_server::Screens as Service,
     },
-    session::Peer,
+    session::{Peer, Session, Sessions},
     terminal::{EndOfInput, Terminal, Terminals},
     wire::screen::MAX_SCROLLBACK_ROWS,
 };
@@ -24,6 +24,8 @@ use crate::{
 /// The service.
 #[derive(Debug, Clone)]
 pub struct ScreensService {
+    /// All sessions.
+    pub sessions: Arc<Sessions>,
     /// All terminals.
     pub terminals: Arc<Terminals>,
 }
@@ -33,6 +35,29 @@ impl ScreensService {
         self.terminals
             .find(peer.principal, id, session)
             .ok_or_else(|| errors::not_found(ResourceKind::Terminal))
+    }
+
+    /// The session whose primary terminal a request is about. `None`: it names a terminal.
+    fn session_of(&self, peer: &Peer, id: &str, session: &str) -> Result<Option<Arc<Session>>, Status> {
+        if !id.is_empty() || session.is_empty() {
+            return Ok(None);
+        }
+        let found = self.sessions.find(peer.principal, session);
+        found.map(Some).ok_or_else(|| errors::not_found(ResourceKind::Session))
+    }
+
+    /// The primary terminal of a session, if it has one.
+    fn primary(&self, session: &Session) -> Option<Arc<Terminal>> {
+        let id = self.terminals.primary(session.id)?;
+        self.terminals.find(session.principal, &id.to_string(), &session.id.to_string())
+    }
+
+    /// The terminal that a request names, or its session's primary one.
+    fn find_or_primary(&self, peer: &Peer, id: &str, session: &str) -> Result<Option<Arc<Terminal>>, Status> {
+        match self.session_of(peer, id, session)? {
+            Some(session) => Ok(self.primary(&session)),
+            None => self.find(peer, id, session).map(Some),
+        }
     }
 }
 
@@ -46,7 +71,11 @@ impl Service for ScreensService {
     ) -> Result<Response<SnapshotScreenResponse>, Status> {
         let peer = caller(&request)?;
         let request = request.into_inner();
-        let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
+        let found = self.find_or_primary(&peer, &request.terminal_id, &request.session_id)?;
+        let Some(terminal) = found else {
+            let screen = Some(screen_response::empty());
+            return Ok(Response::new(SnapshotScreenResponse { screen, ..SnapshotScreenResponse::default() }));
+        };
         let failed = |error: crate::terminal::ScreenAccessError| errors::screen(&error);
         let (link, picture) = self.terminals.screen_snapshot(&terminal).await.map_err(failed)?;
         let id = terminal.id.to_string();
@@ -62,7 +91,7 @@ impl Service for ScreensService {
             }
         };
         let screen = Some(screen_response::screen(&picture, styles));
-        Ok(Response::new(SnapshotScreenResponse { screen, scrollback }))
+        Ok(Response::new(SnapshotScreenResponse { screen, scrollback, terminal_id: id }))
     }
 
     async fn watch_screen(
@@ -71,9 +100,13 @@ impl Service for ScreensService {
     ) -> Result<Response<Self::WatchScreenStream>, Status> {
         let peer = caller(&request)?;
         let request = request.into_inner();
-        let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
         let interval = screen_input::interval(request.max_per_second).map_err(errors::bad_field)?;
         let styles = screen_response::Styles::of(request.with_styles);
+        if let Some(session) = self.session_of(&peer, &request.terminal_id, &request.session_id)? {
+            let stream = primary_screen::watch(self.terminals.clone(), session, interval, styles);
+            return Ok(Response::new(Box::pin(stream)));
+        }
+        let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
         // A caller of a terminal that has none is told at once.
         self.terminals.screen(&terminal).await.map_err(|error| errors::screen(&error))?;
         let stream = screen_stream::watch(self.terminals.clone(), &terminal, interval, styles);
@@ -86,7 +119,8 @@ impl Service for ScreensService {
     ) -> Result<Response<SendInputResponse>, Status> {
         let peer = caller(&request)?;
         let request = request.into_inner();
-        let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
+        let found = self.find_or_primary(&peer, &request.terminal_id, &request.session_id)?;
+        let terminal = found.ok_or_else(|| errors::not_found(ResourceKind::Terminal))?;
         let inputs = screen_input::inputs(request.inputs).map_err(errors::bad_field)?;
         terminal.wait_settled().await;
         if terminal.pty_size().is_none() {

@@ -6,7 +6,7 @@ mod lifecycle;
 
 use std::sync::Arc;
 
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use super::{
     audit::recorder::Recorder,
@@ -52,6 +52,11 @@ impl Terminals {
     /// The primary terminal of a session: the chosen one, else the oldest pseudo-terminal that is not released.
     pub fn primary(&self, session: SessionId) -> Option<TerminalId> {
         self.context.registry().primary(session)
+    }
+
+    /// Told after each change of any session's primary terminal.
+    pub fn primary_changes(&self) -> watch::Receiver<()> {
+        self.context.registry().primary_changes()
     }
 
     /// Makes a terminal the primary one of its session.

@@ -14,11 +14,11 @@ use crate::support::{
     code, in_session, is_root, skip, within,
 };
 
-fn screens(caller: &Caller) -> ScreensClient<Channel> {
+pub(crate) fn screens(caller: &Caller) -> ScreensClient<Channel> {
     ScreensClient::new(caller.channel())
 }
 
-fn in_pty(columns: u32, rows: u32) -> impl FnOnce(&mut CreateTerminalRequest) {
+pub(crate) fn in_pty(columns: u32, rows: u32) -> impl FnOnce(&mut CreateTerminalRequest) {
     move |request| {
         request.pty = Some(Pty { columns, rows, ..Pty::default() });
         request.stdin_mode = StdinMode::Open.into();

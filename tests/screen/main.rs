@@ -9,5 +9,6 @@ mod confinement;
 mod fuzz;
 mod harness;
 mod life;
+mod primary;
 mod tmux;
 mod vttest;

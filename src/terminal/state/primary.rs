@@ -7,12 +7,17 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
+use tokio::sync::watch;
+
 use super::terminal::Terminal;
 use crate::{session::SessionId, terminal::id::TerminalId};
 
 /// The pseudo-terminals of all sessions. As many as there are terminals, which quotas bound.
 #[derive(Debug, Default)]
-pub(super) struct PrimaryTerminals(Mutex<HashMap<SessionId, Candidates>>);
+pub(super) struct PrimaryTerminals {
+    sessions: Mutex<HashMap<SessionId, Candidates>>,
+    changes: watch::Sender<()>,
+}
 
 #[derive(Debug, Default)]
 struct Candidates {
@@ -26,18 +31,22 @@ impl PrimaryTerminals {
     pub(super) fn insert(&self, terminal: &Terminal) {
         if terminal.pty_size().is_some() {
             self.lock().entry(terminal.session.id).or_default().ptys.insert(terminal.id);
+            self.changes.send_replace(());
         }
     }
 
     /// A terminal is gone.
     pub(super) fn remove(&self, terminal: &Terminal) {
-        let mut sessions = self.lock();
-        let Some(candidates) = sessions.get_mut(&terminal.session.id) else { return };
-        candidates.ptys.remove(&terminal.id);
-        candidates.chosen.take_if(|chosen| *chosen == terminal.id);
-        if candidates.ptys.is_empty() {
-            sessions.remove(&terminal.session.id);
+        {
+            let mut sessions = self.lock();
+            let Some(candidates) = sessions.get_mut(&terminal.session.id) else { return };
+            candidates.ptys.remove(&terminal.id);
+            candidates.chosen.take_if(|chosen| *chosen == terminal.id);
+            if candidates.ptys.is_empty() {
+                sessions.remove(&terminal.session.id);
+            }
         }
+        self.changes.send_replace(());
     }
 
     /// Chooses a pseudo-terminal that is there.
@@ -47,6 +56,7 @@ impl PrimaryTerminals {
         {
             candidates.chosen = Some(terminal.id);
         }
+        self.changes.send_replace(());
     }
 
     /// The primary terminal of a session.
@@ -56,7 +66,12 @@ impl PrimaryTerminals {
         candidates.chosen.or_else(|| candidates.ptys.first().copied())
     }
 
+    /// Told after each change of any session's.
+    pub(super) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Candidates>> {
-        self.0.lock().expect("no code panics while it holds the primary terminals")
+        self.sessions.lock().expect("no code panics while it holds the primary terminals")
     }
 }

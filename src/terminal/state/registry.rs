@@ -60,6 +60,11 @@ impl Registry {
         self.primary.of(session)
     }
 
+    /// Told after each change of any session's primary terminal.
+    pub fn primary_changes(&self) -> tokio::sync::watch::Receiver<()> {
+        self.primary.changes()
+    }
+
     /// Makes a pseudo-terminal the primary one of its session.
     pub fn set_primary(&self, terminal: &Terminal) {
         self.primary.choose(terminal);

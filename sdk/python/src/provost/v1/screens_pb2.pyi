@@ -98,12 +98,14 @@ class ScrollbackRange(_message.Message):
     def __init__(self, above: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class SnapshotScreenResponse(_message.Message):
-    __slots__ = ("screen", "scrollback")
+    __slots__ = ("screen", "scrollback", "terminal_id")
     SCREEN_FIELD_NUMBER: _ClassVar[int]
     SCROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
     screen: Screen
     scrollback: _containers.RepeatedCompositeFieldContainer[ScreenRow]
-    def __init__(self, screen: _Optional[_Union[Screen, _Mapping]] = ..., scrollback: _Optional[_Iterable[_Union[ScreenRow, _Mapping]]] = ...) -> None: ...
+    terminal_id: str
+    def __init__(self, screen: _Optional[_Union[Screen, _Mapping]] = ..., scrollback: _Optional[_Iterable[_Union[ScreenRow, _Mapping]]] = ..., terminal_id: _Optional[str] = ...) -> None: ...
 
 class Screen(_message.Message):
     __slots__ = ("columns", "rows", "lines", "cursor", "modes", "title", "bells", "scrollback_rows", "offset", "built_from_offset", "resets")
@@ -222,14 +224,16 @@ class WatchScreenRequest(_message.Message):
     def __init__(self, terminal_id: _Optional[str] = ..., session_id: _Optional[str] = ..., with_styles: _Optional[bool] = ..., max_per_second: _Optional[int] = ...) -> None: ...
 
 class WatchScreenResponse(_message.Message):
-    __slots__ = ("snapshot", "change", "ended")
+    __slots__ = ("snapshot", "change", "ended", "terminal_id")
     SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     CHANGE_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    TERMINAL_ID_FIELD_NUMBER: _ClassVar[int]
     snapshot: Screen
     change: ScreenChange
     ended: ScreenEnded
-    def __init__(self, snapshot: _Optional[_Union[Screen, _Mapping]] = ..., change: _Optional[_Union[ScreenChange, _Mapping]] = ..., ended: _Optional[_Union[ScreenEnded, _Mapping]] = ...) -> None: ...
+    terminal_id: str
+    def __init__(self, snapshot: _Optional[_Union[Screen, _Mapping]] = ..., change: _Optional[_Union[ScreenChange, _Mapping]] = ..., ended: _Optional[_Union[ScreenEnded, _Mapping]] = ..., terminal_id: _Optional[str] = ...) -> None: ...
 
 class ScreenChange(_message.Message):
     __slots__ = ("lines", "cursor", "modes", "title", "bells", "scrollback_rows", "offset")
