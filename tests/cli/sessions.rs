@@ -90,7 +90,7 @@ fn a_session_with_a_name_is_not_used_for_another_workspace_or_profile() {
 }
 
 #[test]
-fn a_session_with_a_name_needs_a_gateway_that_serves() {
+fn a_session_with_a_name_is_refused_where_the_named_gateway_does_not_answer() {
     let place = Place::new();
     let nowhere = place.path().join("no.sock");
     let mut run = place.provost();

@@ -1,4 +1,4 @@
-//! `provost run -d` of an ordinary user where no gateway serves: one is started, and found again.
+//! `provost run -d` and `--session` of an ordinary user where no gateway serves: one is started, and found again.
 
 use std::{
     fs,
@@ -76,5 +76,37 @@ fn a_detached_run_says_when_no_gateway_can_be_started() {
     let failed = user.outside(&["sh", "-c", &script]);
     assert_eq!(failed.status.code(), Some(125), "{}", shown(&failed));
     assert!(text(&failed.stderr).contains("provost serve"), "{}", shown(&failed));
+    eventually("the end of the gateway", || gateways(&binary).is_empty());
+}
+
+#[test]
+fn a_session_with_a_name_starts_a_gateway_that_the_next_command_finds() {
+    let Some(user) = User::find() else { return };
+    let binary = user.provost();
+    let provost =
+        |arguments: &[&str]| user.outside(&[&[binary.to_str().expect("UTF-8")], arguments].concat());
+    assert!(gateways(&binary).is_empty());
+    // Policies are a gateway's: none is started that would not have these.
+    let policies = user.work().join("policies");
+    fs::create_dir(&policies).expect("the workspace can be written");
+    let own = ["run", "--policies", policies.to_str().expect("UTF-8"), "--session", "dev", "--", "true"];
+    let refused = provost(&own);
+    assert_eq!(refused.status.code(), Some(125), "{}", shown(&refused));
+    assert!(text(&refused.stderr).contains("--policies"), "{}", shown(&refused));
+    assert!(gateways(&binary).is_empty());
+
+    let first = provost(&["run", "--session", "dev", "--", "sh", "-c", "echo kept > /tmp/file; exit 3"]);
+    assert_eq!(first.status.code(), Some(3), "{}", shown(&first));
+    let gateway = gateways(&binary);
+    assert_eq!(gateway.len(), 1, "it is left running");
+    let again = provost(&["run", "--session", "dev", "--", "cat", "/tmp/file"]);
+    assert_eq!(text(&again.stdout), "kept\n", "{}", shown(&again));
+    assert_eq!(gateways(&binary), gateway);
+    let closed = provost(&["close", "dev"]);
+    assert!(closed.status.success(), "{}", shown(&closed));
+    let fresh = provost(&["run", "--session", "dev", "--", "ls", "/tmp"]);
+    assert_eq!(text(&fresh.stdout), "", "{}", shown(&fresh));
+
+    kill(gateway[0], Signal::SIGINT).expect("it is ours");
     eventually("the end of the gateway", || gateways(&binary).is_empty());
 }

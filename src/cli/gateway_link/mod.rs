@@ -2,5 +2,6 @@
 
 pub mod approval_prompt;
 pub mod attached;
+pub mod background;
 pub mod connection;
 pub mod reconnect;

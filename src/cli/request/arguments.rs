@@ -186,7 +186,7 @@ pub(in crate::cli) struct RunArguments {
     pub(in crate::cli) ro: Vec<PathBuf>,
     /// Run the command in the session of this name, which is opened if there is none and stays open for 30 minutes after its
     /// last command; its commands share /tmp and the home, and those of one profile the loopback; a later run must ask for the
-    /// same workspace, profile and network; needs a gateway that serves
+    /// same workspace, profile and network; where no gateway serves, one is started that ends when it is idle
     #[arg(long, value_name = "NAME", conflicts_with_all = ["policies", "journal"])]
     pub(in crate::cli) session: Option<String>,
     /// Set a variable in the command's environment, or pass on the one of this name if it is set here; may be given

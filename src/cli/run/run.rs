@@ -29,6 +29,7 @@ use crate::{
         gateway_link::{
             approval_prompt::{self, ApprovalMode, OnAskChoice},
             attached,
+            background::running_or_started,
             connection::{GatewayConnection, Terminals},
             reconnect::{Restarts, over_restarts, until_answered},
         },
@@ -127,7 +128,13 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     let found = match gateway.is_embedded() {
         true => None,
         false => {
-            let search = GatewayConnection::running(gateway.named());
+            let search = async {
+                match workspace.name.is_empty() {
+                    true => GatewayConnection::running(gateway.named()).await,
+                    // A session that outlives this process needs a gateway that does.
+                    false => running_or_started(gateway.named()).await.map(Some),
+                }
+            };
             match unless_interrupted(&mut signals, search).await {
                 Ok(found) => found?,
                 Err(signal) => return Ok(RunEnd::interrupted_by(signal)),
@@ -136,7 +143,6 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     };
     let connection = match found {
         Some(connection) => connection,
-        None if !workspace.name.is_empty() => return Err(no_gateway_for_session()),
         None => gateway.embed().await?,
     };
     let result = in_session(&connection, workspace, request, (input, approval_mode), &mut signals).await;
@@ -145,12 +151,6 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         .map_err(|failure| denial_remedy::advise(missing_program::advise(failure, &program)));
     connection.close().await;
     result
-}
-
-/// A session that outlives this process needs a gateway that does.
-fn no_gateway_for_session() -> CliError {
-    CliError::message_only("a session with a name needs a gateway that serves, and none answers".to_owned())
-        .with_advice("start one with `provost serve`; `--idle-exit 1h` ends it when nobody uses it")
 }
 
 /// Where nobody could be asked: who can say yes, and how.
