@@ -3,6 +3,7 @@
 mod certificates;
 mod error;
 mod filters;
+mod identity;
 mod listen;
 mod mapped_groups;
 mod name_files;

@@ -1,5 +1,5 @@
-//! Prepares everything that a launch needs before any process is started: ids, mounts, directories,
-//! cgroups, socket.
+//! Prepares everything that a launch needs before any process is started: mounts, directories, cgroups, sockets; its ids by
+//! `identity`.
 //!
 //! What was made is removed again unless the launch succeeds. Starts nothing.
 
@@ -20,21 +20,17 @@ use crate::{
     failpoint,
     policy::{
         environment::SSH_AGENT_SOCKET,
-        profile::{CgroupLimits, IdentityRule, Network, Profile},
+        profile::{CgroupLimits, Network, Profile},
     },
-    proto::supervisor::{
-        GatePlan, Identity, MappedGroup, Mount, ProxyPlan, SandboxPlan, SessionNetworkPlan, mount::Kind,
-    },
+    proto::supervisor::{Identity, Mount, ProxyPlan, SandboxPlan, SessionNetworkPlan, mount::Kind},
     sandbox::{
         cgroup::{gateway::PrincipalCgroup, sandbox::SandboxCgroup},
-        host::{
-            Host, host_ids::HostIdClaim, ptys::PtyReservation, subordinate_ids::SubordinateIds,
-            warm_launcher::WarmLauncher,
-        },
+        host::{Host, ptys::PtyReservation, warm_launcher::WarmLauncher},
         launch::{
             certificates,
             error::LaunchError,
             filters::{plan_gate, plan_landlock, plan_seccomp, record_missing},
+            identity::{AssignedIdentity, assign_identity},
             listen::{CONTROL_SOCKET, listen},
             mapped_groups,
             private_files::PrivateFiles,
@@ -42,15 +38,10 @@ use crate::{
         },
         roots, sandbox_state,
         session_network::{LaunchShare, SessionNetwork},
-        spec::{SandboxSpec, SessionFilesUse, SharedHostId, Shortfall},
+        spec::{SandboxSpec, Shortfall},
     },
     wire::{gate::SOCKET_NAME, launch::PLAN_VERSION},
 };
-
-/// The group, in a sandbox, of files whose group is not mapped.
-const NOGROUP: u32 = 65_534;
-/// Groups whose id has another meaning in a sandbox are mapped to ids from here on.
-const RENAMED_GROUPS_FROM: u32 = 60_000;
 
 /// The socket by which commands reach their caller's SSH agent, in the sandbox's directory.
 const AGENT_SOCKET: &str = "ssh-agent.sock";
@@ -76,13 +67,6 @@ pub(super) struct PreparedLaunch {
     pub(super) launcher: PathBuf,
     pub(super) warm_launcher: Arc<WarmLauncher>,
     pub(super) cleanup: LaunchCleanup,
-}
-
-/// Who a sandbox's processes are on the host, and what keeps others from having the same ids.
-struct AssignedIdentity {
-    identity: Identity,
-    claim: Option<OwnedFd>,
-    session_claim: Option<Arc<OwnedFd>>,
 }
 
 /// What a failed launch removes.
@@ -257,102 +241,6 @@ fn reserve_ptys(
         shortfalls.push(Shortfall { protection: "pseudo-terminals".into(), reason });
     }
     ptys
-}
-
-fn assign_identity(
-    host: &Host,
-    profile: &Profile,
-    mut groups: Vec<MappedGroup>,
-    gate: &GatePlan,
-    files: &SessionFilesUse,
-) -> Result<AssignedIdentity, LaunchError> {
-    let rule = &profile.identity;
-    let common = Identity {
-        command_user_name: rule.user.clone(),
-        home: rule.home.to_string_lossy().into_owned(),
-        ..Identity::default()
-    };
-    if host.is_privileged() {
-        let count = groups.len() + usize::from(gate.enabled);
-        let HostIdClaim { supervisor, command, more, lock } = host.ids().claim(count)?;
-        let shared = shared_command_id(host, files)?;
-        let command = shared.as_ref().map_or(command, |shared| shared.id);
-        for (index, (group, host_gid)) in groups.iter_mut().zip(&more).enumerate() {
-            // The same id as on the host, unless it has another meaning in a sandbox.
-            let has_meaning = [0, rule.gid, NOGROUP].contains(&group.disk_gid);
-            group.inside_gid = if has_meaning { RENAMED_GROUPS_FROM + index as u32 } else { group.disk_gid };
-            group.host_gid = *host_gid;
-        }
-        let gate_host_id = more.get(groups.len()).copied().unwrap_or_default();
-        let gate_id = if gate.enabled { unused_id(rule, &groups) } else { 0 };
-        let identity = Identity {
-            privileged: true,
-            supervisor_host_uid: supervisor,
-            supervisor_host_gid: supervisor,
-            command_host_uid: command,
-            command_host_gid: command,
-            command_uid: rule.uid,
-            command_gid: rule.gid,
-            groups,
-            gate_host_uid: gate_host_id,
-            gate_host_gid: gate_host_id,
-            gate_uid: gate_id,
-            gate_gid: gate_id,
-            separate_ids: true,
-            ..common
-        };
-        let session_claim = shared.map(|shared| shared.lock);
-        return Ok(AssignedIdentity { identity, claim: Some(lock), session_claim });
-    }
-    Ok(AssignedIdentity { identity: users_identity(host, gate, common), claim: None, session_claim: None })
-}
-
-/// The id that the commands have in all sandboxes of the session that share one.
-fn shared_command_id(host: &Host, files: &SessionFilesUse) -> Result<Option<SharedHostId>, LaunchError> {
-    match files {
-        SessionFilesUse::Own => Ok(None),
-        SessionFilesUse::Given(files) => Ok(files.command_id.clone()),
-        SessionFilesUse::First => {
-            let HostIdClaim { command, lock, .. } = host.ids().claim(0)?;
-            Ok(Some(SharedHostId { id: command, lock: Arc::new(lock) }))
-        }
-    }
-}
-
-/// The ids of an ordinary user's sandbox: the commands are the user, and so is the supervisor without subordinate ids.
-fn users_identity(host: &Host, gate: &GatePlan, common: Identity) -> Identity {
-    let (uid, gid) = host.own_ids();
-    let own = Identity {
-        privileged: false,
-        supervisor_host_uid: uid,
-        supervisor_host_gid: gid,
-        command_host_uid: uid,
-        command_host_gid: gid,
-        command_uid: uid,
-        command_gid: gid,
-        ..common
-    };
-    let Some(SubordinateIds { supervisor, gate: gates }) = host.subordinate_ids() else { return own };
-    // Any two ids but root's and the commands'.
-    let inside = if gate.enabled { (0..NOGROUP).rev().find(|id| ![uid, gid].contains(id)) } else { None };
-    let gates = if gate.enabled { gates } else { (0, 0) };
-    Identity {
-        supervisor_host_uid: supervisor.0,
-        supervisor_host_gid: supervisor.1,
-        gate_host_uid: gates.0,
-        gate_host_gid: gates.1,
-        gate_uid: inside.unwrap_or_default(),
-        gate_gid: inside.unwrap_or_default(),
-        separate_ids: true,
-        ..own
-    }
-}
-
-/// An id that means nothing else in the sandbox.
-fn unused_id(rule: &IdentityRule, groups: &[MappedGroup]) -> u32 {
-    let is_used =
-        |id: u32| [rule.uid, rule.gid].contains(&id) || groups.iter().any(|group| group.inside_gid == id);
-    (0..NOGROUP).rev().find(|id| !is_used(*id)).unwrap_or(NOGROUP)
 }
 
 fn make_private_directory(directory: &Path) -> Result<(), LaunchError> {
