@@ -78,7 +78,7 @@ export class Pseudoterminal {
   /** The person has closed it. */
   close(): void {
     this.#cancel.abort();
-    // Whoever closes it waits for nothing; a gateway that is away stops the command when its session ends.
+    // The person who closes it waits for nothing; a gateway that is away stops the command when its session ends.
     if (this.#releases) this.#terminal.release().catch(() => {});
   }
 
