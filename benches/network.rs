@@ -2,7 +2,7 @@
 //! proxy, through Provost, and through other proxies where the host has them; and the memory of the process that carries, after each round.
 //!
 //! Client and server are the same programs for all, and all take turns. `cargo bench --bench network -- [--rounds N] [--requests N]
-//! [--mib N] [--tunnels N]`
+//! [--mib N] [--tunnels N] [--only NAME]`
 
 #[allow(dead_code, reason = "each benchmark uses its part")]
 mod support;
@@ -102,6 +102,9 @@ fn main() {
     let peers = bench.peers();
     let mut candidates = vec!["direct", "provost"];
     candidates.extend(peers.iter().map(|(name, _)| *name));
+    if let Some(only) = std::env::args().skip_while(|argument| argument != "--only").nth(1) {
+        candidates.retain(|name| *name == only);
+    }
     let mut seconds: Vec<[Vec<f64>; 3]> = candidates.iter().map(|_| Default::default()).collect();
     let mut memory_kib = Vec::new();
     for _ in 0..rounds {
@@ -152,7 +155,9 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        // A gateway ends its sessions at this signal; killed, it would leave them for the next one.
+        let pid = nix::unistd::Pid::from_raw(self.0.id().cast_signed());
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
         let _ = self.0.wait();
     }
 }
