@@ -17,6 +17,7 @@ pub mod grpc;
 pub mod journal;
 pub mod kept_cache;
 pub mod kept_shell;
+pub mod local_http;
 pub mod masking;
 pub mod mcp;
 pub mod net;

@@ -39,7 +39,7 @@ pub(super) enum Purpose {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct PathParams {
     path: String,
     #[serde(default)]
@@ -47,7 +47,7 @@ struct PathParams {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WriteParams {
     path: String,
     data_base64: String,
@@ -56,7 +56,7 @@ struct WriteParams {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ChangeParams {
     path: String,
     #[serde(default)]
@@ -68,7 +68,7 @@ struct ChangeParams {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct CopyParams {
     source_path: String,
     destination_path: String,
@@ -79,7 +79,7 @@ struct CopyParams {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WalkParams {
     path: String,
     options: WalkOptions,

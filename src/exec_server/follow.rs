@@ -1,17 +1,18 @@
 //! Follows a process from its start to its end: its output and its end become notifications, what the client writes becomes input.
 //!
-//! The command waits while the client does not read.
+//! The command waits while the client does not read, and while it is away and no more can be kept.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
 use super::{
-    lines::{Disconnected, LineSender},
     message,
+    outlet::Outlet,
     process::{Process, ProcessEnd, StreamName},
     refusal,
     run::Run,
@@ -40,23 +41,25 @@ pub(super) struct StartedProcess {
 }
 
 impl StartedProcess {
-    /// Returns when the process has ended, or the client has gone away.
-    pub(super) async fn follow(self, to: LineSender) {
+    /// Returns when the process has ended. Dropped, it stops the command.
+    pub(super) async fn follow(self, to: &Outlet) {
         let Self { session, process, mut run, inputs, is_pty } = self;
         let terminal = run.terminal.clone();
-        let feeding = tokio::spawn(feed(session.clone(), terminal.clone(), inputs));
-        let followed = events(&process, &mut run, &to, is_pty).await;
-        feeding.abort();
-        if followed.is_ok() {
-            release(&session, terminal).await;
-        }
+        let feeding = AbortOnDropHandle::new(tokio::spawn(feed(session.clone(), terminal.clone(), inputs)));
+        events(&process, &mut run, to, is_pty).await;
+        drop(feeding);
+        release(&session, terminal).await;
     }
 }
 
-async fn events(process: &Process, run: &mut Run, to: &LineSender, is_pty: bool) -> Result<(), Disconnected> {
-    let output = |stream: StreamName, bytes: Bytes| {
-        let params = process.push(stream, bytes);
-        to.send(message::notification("process/output", &params))
+async fn events(process: &Arc<Process>, run: &mut Run, to: &Outlet, is_pty: bool) {
+    let notify = |method: &str, seq: u64, params: Value| {
+        let process = process.clone();
+        to.send(message::notification(method, &params), Box::new(move || process.received(seq)))
+    };
+    let output = async |stream: StreamName, bytes: Bytes| {
+        let (seq, params) = process.push(stream, bytes).await;
+        notify("process/output", seq, params).await;
     };
     let error_stream = if is_pty { StreamName::Pty } else { StreamName::Stderr };
     let end = loop {
@@ -68,22 +71,24 @@ async fn events(process: &Process, run: &mut Run, to: &LineSender, is_pty: bool)
                     v1::OutputStream::Stderr => StreamName::Stderr,
                     v1::OutputStream::Stdout | v1::OutputStream::Unspecified => StreamName::Stdout,
                 };
-                output(stream, chunk.data).await?;
+                output(stream, chunk.data).await;
             }
             Ok(Event::Finished(terminal)) => {
                 let outcome = terminal.outcome.unwrap_or_default();
                 let notes = notes(&outcome);
                 if !notes.is_empty() {
-                    output(error_stream, notes.into()).await?;
+                    output(error_stream, notes.into()).await;
                 }
                 break end_of(&outcome);
             }
             Err(status) => break lost(&status),
         }
     };
-    let (exited, closed): (Value, Value) = process.end(end);
-    to.send(message::notification("process/exited", &exited)).await?;
-    to.send(message::notification("process/closed", &closed)).await
+    let (exited, closed) = process.end(end);
+    for (method, params) in [("process/exited", exited), ("process/closed", closed)] {
+        let seq = params["seq"].as_u64().unwrap_or_default();
+        notify(method, seq, params).await;
+    }
 }
 
 /// What the model is told next to the command's own output: each exec and connection that was refused, and the limit that has ended it.

@@ -28,7 +28,7 @@ pub(super) struct Handles {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct OpenParams {
     handle_id: String,
     path: String,

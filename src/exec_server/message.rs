@@ -10,6 +10,8 @@ use crate::printable;
 
 /// The longest sentence of an error, in bytes.
 pub(super) const MESSAGE_MAX_BYTES: usize = 2_048;
+/// What is shown of the name of a method, in bytes.
+const METHOD_SHOWN_MAX_BYTES: usize = 80;
 /// The id of an answer to what has none that can be read.
 const NO_ID: i64 = -1;
 
@@ -38,6 +40,8 @@ pub(super) enum ErrorCode {
     NotFound,
     /// Refused: by policy, by a limit, or because the client's wish cannot be met.
     Refused,
+    /// The session has a connection. A client that comes back tries again.
+    SessionAttached,
 }
 
 /// An answer that is an error.
@@ -59,6 +63,7 @@ impl ErrorCode {
             Self::Internal => -32_603,
             Self::NotFound => -32_004,
             Self::Refused => -32_000,
+            Self::SessionAttached => -32_010,
         }
     }
 }
@@ -79,6 +84,13 @@ impl RpcError {
     pub(super) fn too_many(what: &str, limit: usize) -> Self {
         let message = format!("too many {what}: at most {limit} at once");
         Self::new(ErrorCode::Refused, "LIMIT_REACHED", &message)
+    }
+
+    /// A method that this server does not have.
+    pub(super) fn unknown_method(method: &str) -> Self {
+        let method = printable::bounded_line(method, METHOD_SHOWN_MAX_BYTES);
+        let problem = format!("this server has no method {method}");
+        Self::new(ErrorCode::MethodNotFound, "UNKNOWN_METHOD", &problem)
     }
 
     /// The connection ends, or the request's process was told to stop before it was started.
@@ -106,7 +118,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Incoming, RpcError> {
     }
 }
 
-/// The parameters of a method. Members that it does not know are left alone: later clients have more.
+/// The parameters of a method. Whether members that it does not know are left alone is for the type to say.
 pub(super) fn params<T: DeserializeOwned>(given: Value) -> Result<T, RpcError> {
     serde_json::from_value(given).map_err(|error| RpcError::bad_params(&error.to_string()))
 }

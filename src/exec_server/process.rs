@@ -1,10 +1,11 @@
 //! One process of a client: what it has written, its end, and the waits for both.
 //!
-//! Each piece of output, the exit and the close have a number, without gaps. Output is kept for `process/read` up to a bound; the
-//! notifications carry all of it.
+//! Each piece of output, the exit and the close have a number, without gaps. The notifications carry all of it. What the client has
+//! is kept for `process/read` up to a bound; what it may not have is kept in any case, and the command waits for room.
 
 use std::{
     collections::VecDeque,
+    pin::pin,
     sync::{Mutex, MutexGuard},
     time::Duration,
 };
@@ -12,17 +13,20 @@ use std::{
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
     time::{Instant, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
 use super::message;
 
-/// Output that is kept of a process for `process/read`, in bytes. Older pieces are dropped.
+/// Output that is kept of a process for `process/read`, in bytes: older pieces that the client has are dropped, and a process whose
+/// client does not have so much waits.
 pub const RETAINED_BYTES: usize = 1 << 20;
 /// Pieces of output that are kept.
 const RETAINED_PIECES: usize = 4_096;
+/// Names of writes that are remembered, so that one that is sent again is not done again.
+pub const WRITE_NAMES_MAX: usize = 256;
 /// The longest wait of a `process/read`.
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -72,6 +76,8 @@ pub(super) struct Process {
     state: Mutex<State>,
     /// The number of the last event.
     changed: watch::Sender<u64>,
+    /// There may be room for a piece.
+    room: Notify,
     /// Bytes for its standard input or its pseudo-terminal.
     pub(super) input: mpsc::Sender<Bytes>,
     /// Ends a start that waits.
@@ -84,10 +90,18 @@ struct State {
     input_kind: InputKind,
     pieces: VecDeque<Piece>,
     retained_bytes: usize,
+    /// How many of the pieces the client has; the first ones.
+    received_pieces: usize,
+    /// The bytes of the others.
+    pending_bytes: usize,
+    /// The number of the last event that the client has.
+    received_seq: u64,
     /// The number of the last event.
     last_seq: u64,
     end: Option<ProcessEnd>,
     is_closed: bool,
+    /// Names of the last writes that were accepted.
+    write_names: VecDeque<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -113,6 +127,7 @@ impl Process {
             id,
             state: Mutex::default(),
             changed: watch::Sender::new(0),
+            room: Notify::new(),
             input,
             cancelled: CancellationToken::new(),
         };
@@ -139,20 +154,49 @@ impl Process {
         self.lock().end.is_some()
     }
 
-    /// Keeps a piece of output. Returns its notification's parameters.
-    pub(super) fn push(&self, stream: StreamName, bytes: Bytes) -> Value {
-        let mut state = self.lock();
-        state.last_seq += 1;
-        let seq = state.last_seq;
-        state.retained_bytes += bytes.len();
-        state.pieces.push_back(Piece { seq, stream, bytes: bytes.clone() });
-        while state.retained_bytes > RETAINED_BYTES || state.pieces.len() > RETAINED_PIECES {
-            let Some(oldest) = state.pieces.pop_front() else { break };
-            state.retained_bytes -= oldest.bytes.len();
-        }
-        drop(state);
+    /// Whether the client knows that it has ended.
+    pub(super) fn is_settled(&self) -> bool {
+        let state = self.lock();
+        state.is_closed && state.received_seq >= state.last_seq
+    }
+
+    /// Keeps a piece of output; waits while the client does not have what is kept. Returns its number and its notification's
+    /// parameters.
+    pub(super) async fn push(&self, stream: StreamName, bytes: Bytes) -> (u64, Value) {
+        let seq = loop {
+            let mut room = pin!(self.room.notified());
+            // From here on no notice is missed.
+            room.as_mut().enable();
+            if let Some(seq) = self.lock().push(stream, &bytes) {
+                break seq;
+            }
+            room.await;
+        };
         self.changed.send_replace(seq);
-        json!({ "processId": self.id, "seq": seq, "stream": stream.name(), "chunk": message::encode_bytes(&bytes) })
+        let params = json!({
+            "processId": self.id, "seq": seq, "stream": stream.name(), "chunk": message::encode_bytes(&bytes),
+        });
+        (seq, params)
+    }
+
+    /// The client has everything up to this number.
+    pub(super) fn received(&self, seq: u64) {
+        self.lock().received(seq);
+        self.room.notify_waiters();
+    }
+
+    /// Whether a write of this name was accepted before.
+    pub(super) fn has_written(&self, name: &str) -> bool {
+        self.lock().write_names.iter().any(|known| known == name)
+    }
+
+    /// A write of this name was accepted.
+    pub(super) fn written(&self, name: String) {
+        let mut state = self.lock();
+        if state.write_names.len() >= WRITE_NAMES_MAX {
+            state.write_names.pop_front();
+        }
+        state.write_names.push_back(name);
     }
 
     /// It has ended, and no more output comes. Returns the parameters of the notifications of its exit and its close.
@@ -172,8 +216,9 @@ impl Process {
         )
     }
 
-    /// What is kept after a number; waits until there is something, or for so long.
+    /// What is kept after a number, up to which the client has everything; waits until there is something, or for so long.
     pub(super) async fn read(&self, limits: ReadLimits) -> Value {
+        self.received(limits.after_seq);
         let mut changes = self.changed.subscribe();
         let deadline = Instant::now() + limits.wait.min(WAIT_MAX);
         loop {
@@ -215,6 +260,46 @@ impl Process {
     }
 }
 
+impl State {
+    /// Keeps a piece, whose number is returned; none: there is no room.
+    fn push(&mut self, stream: StreamName, bytes: &Bytes) -> Option<u64> {
+        let pending = self.pieces.len() - self.received_pieces;
+        if self.pending_bytes >= RETAINED_BYTES || pending >= RETAINED_PIECES {
+            return None;
+        }
+        self.last_seq += 1;
+        self.retained_bytes += bytes.len();
+        self.pending_bytes += bytes.len();
+        self.pieces.push_back(Piece { seq: self.last_seq, stream, bytes: bytes.clone() });
+        self.drop_oldest();
+        Some(self.last_seq)
+    }
+
+    fn received(&mut self, seq: u64) {
+        // No client has what there was not.
+        self.received_seq = self.received_seq.max(seq.min(self.last_seq));
+        while let Some(piece) = self.pieces.get(self.received_pieces) {
+            if piece.seq > self.received_seq {
+                break;
+            }
+            self.pending_bytes -= piece.bytes.len();
+            self.received_pieces += 1;
+        }
+        self.drop_oldest();
+    }
+
+    /// Drops what the client has and there is no room for.
+    fn drop_oldest(&mut self) {
+        while self.received_pieces > 0
+            && (self.retained_bytes > RETAINED_BYTES || self.pieces.len() > RETAINED_PIECES)
+        {
+            let Some(oldest) = self.pieces.pop_front() else { return };
+            self.retained_bytes -= oldest.bytes.len();
+            self.received_pieces -= 1;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,8 +311,8 @@ mod tests {
     #[tokio::test]
     async fn output_exit_and_close_are_numbered_without_gaps() {
         let (process, _inputs) = Process::new("p".to_owned(), 1);
-        assert_eq!(process.push(StreamName::Stdout, Bytes::from_static(b"a"))["seq"], 1);
-        assert_eq!(process.push(StreamName::Stderr, Bytes::from_static(b"b"))["stream"], "stderr");
+        assert_eq!(process.push(StreamName::Stdout, Bytes::from_static(b"a")).await.1["seq"], 1);
+        assert_eq!(process.push(StreamName::Stderr, Bytes::from_static(b"b")).await.1["stream"], "stderr");
         let (exited, closed) = process.end(ProcessEnd { exit_code: 3, failure: None });
         assert_eq!((&exited["seq"], &closed["seq"]), (&3.into(), &4.into()));
         let read = process.read(all()).await;
@@ -241,19 +326,56 @@ mod tests {
     async fn a_read_stops_at_its_bytes_and_the_next_one_goes_on_there() {
         let (process, _inputs) = Process::new("p".to_owned(), 1);
         for _ in 0..3 {
-            process.push(StreamName::Stdout, Bytes::from_static(b"xy"));
+            process.push(StreamName::Stdout, Bytes::from_static(b"xy")).await;
         }
         let read = process.read(ReadLimits { max_bytes: 4, ..all() }).await;
         assert_eq!((read["chunks"].as_array().unwrap().len(), &read["nextSeq"]), (2, &3.into()));
     }
 
     #[tokio::test]
-    async fn what_is_kept_has_a_bound() {
+    async fn what_is_kept_has_a_bound_when_the_client_has_it() {
         let (process, _inputs) = Process::new("p".to_owned(), 1);
         for _ in 0..40 {
-            process.push(StreamName::Stdout, Bytes::from(vec![0; 64 << 10]));
+            let (seq, _) = process.push(StreamName::Stdout, Bytes::from(vec![0; 64 << 10])).await;
+            process.received(seq);
         }
         let state = process.lock();
         assert!(state.retained_bytes <= RETAINED_BYTES && state.last_seq == 40);
+    }
+
+    #[tokio::test]
+    async fn what_the_client_may_not_have_is_kept_and_the_process_waits() {
+        let (process, _inputs) = Process::new("p".to_owned(), 1);
+        let piece = Bytes::from(vec![0; 64 << 10]);
+        for _ in 0..16 {
+            process.push(StreamName::Stdout, piece.clone()).await;
+        }
+        {
+            let mut waiting = pin!(process.push(StreamName::Stdout, piece.clone()));
+            assert!(futures_util::poll!(waiting.as_mut()).is_pending(), "there is no room");
+            assert_eq!(process.read(all()).await["chunks"].as_array().unwrap().len(), 16, "nothing is lost");
+            assert!(
+                futures_util::poll!(waiting.as_mut()).is_pending(),
+                "a read from the start receives nothing"
+            );
+            // The client says what it has.
+            process.read(ReadLimits { after_seq: 1, ..all() }).await;
+            assert_eq!(waiting.await.0, 17);
+        }
+        process.received(u64::MAX);
+        assert_eq!(process.lock().received_seq, 17, "what there was not is not received");
+        process.end(ProcessEnd { exit_code: 0, failure: None });
+        assert!(!process.is_settled());
+        process.received(19);
+        assert!(process.is_settled());
+    }
+
+    #[test]
+    fn a_write_that_is_sent_again_is_known_by_its_name() {
+        let (process, _inputs) = Process::new("p".to_owned(), 1);
+        for number in 0..=WRITE_NAMES_MAX {
+            process.written(number.to_string());
+        }
+        assert!(!process.has_written("0") && process.has_written("1") && !process.has_written("new"));
     }
 }

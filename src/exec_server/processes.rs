@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tonic::Code;
@@ -18,6 +18,7 @@ use tonic::Code;
 use super::{
     environment,
     follow::StartedProcess,
+    lines::Receipt,
     message::{self, ErrorCode, RpcError},
     process::{InputKind, Process, ReadLimits},
     refusal,
@@ -34,12 +35,10 @@ pub const PROCESSES_MAX: usize = 64;
 pub const WRITE_MAX_BYTES: usize = 1 << 20;
 /// Writes to a process that its command has not taken yet.
 pub const WRITES_MAX: usize = 16;
-/// The longest name of a process, in bytes.
+/// The longest name of a process or a write, in bytes.
 const NAME_MAX_BYTES: usize = 256;
 /// Output that the gateway retains of each stream of a process, in bytes, for a gateway that is restarted.
 const GATEWAY_BYTES: u64 = 4 << 20;
-/// The bytes of one `process/read`, if it says no number.
-const READ_BYTES: usize = 1 << 20;
 /// The size of a pseudo-terminal; the protocol has none.
 const PTY: (u32, u32) = (80, 24);
 /// What Ctrl-C types.
@@ -55,8 +54,9 @@ pub(super) struct Processes {
     known: Mutex<Vec<Arc<Process>>>,
 }
 
+/// A member that is not here could be a wish for less: it is refused.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct StartParams {
     process_id: String,
     argv: Vec<String>,
@@ -75,13 +75,37 @@ struct StartParams {
     sandbox: Option<Value>,
     #[serde(default)]
     enforce_managed_network: bool,
+    /// Which of its tool calls it is for.
+    #[serde(default, rename = "metadata")]
+    _metadata: IgnoredAny,
+    /// Variables of a shell of its user. Only those pass that are named.
+    #[serde(default, rename = "shellSnapshot")]
+    _shell_snapshot: IgnoredAny,
+    /// More than a command has without it, and so nothing.
+    #[serde(default, rename = "credentialProviders")]
+    _credential_providers: IgnoredAny,
+    /// The ports of a proxy of the client, which are not in the sandbox.
+    #[serde(default)]
+    managed_network: Option<IgnoredAny>,
+    /// A proxy that the client would have here. There is none.
+    #[serde(default)]
+    network_proxy: Option<IgnoredAny>,
 }
 
+/// What is about variables that a command would inherit means nothing: it inherits none of this process.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct EnvPolicy {
     #[serde(default)]
     set: HashMap<String, String>,
+    #[serde(default, rename = "inherit")]
+    _inherit: IgnoredAny,
+    #[serde(default, rename = "ignoreDefaultExcludes")]
+    _ignore_default_excludes: IgnoredAny,
+    #[serde(default, rename = "exclude")]
+    _exclude: IgnoredAny,
+    #[serde(default, rename = "includeOnly")]
+    _include_only: IgnoredAny,
 }
 
 #[derive(Debug, Deserialize)]
@@ -101,6 +125,9 @@ struct ReadParams {
 struct WriteParams {
     process_id: String,
     chunk: String,
+    /// A client that does not know whether it was accepted sends it again under the same name.
+    #[serde(default)]
+    write_id: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -169,7 +196,11 @@ impl Processes {
         }
         let wish = Wish::of(params.sandbox.as_ref(), &self.session.roots)?;
         wish.admits_process()?;
-        let is_offline = wish.is_offline() || params.enforce_managed_network;
+        // A network that goes through the client's own proxy is met by none.
+        let is_managed = params.enforce_managed_network
+            || params.managed_network.is_some()
+            || params.network_proxy.is_some();
+        let is_offline = wish.is_offline() || is_managed;
         let set = params.env_policy.as_ref().map(|policy| &policy.set);
         let stdin = match params.tty || params.pipe_stdin {
             true => v1::StdinMode::Open,
@@ -200,7 +231,8 @@ impl Processes {
             return Err(RpcError::new(ErrorCode::InvalidRequest, "BAD_ARGUMENT", problem));
         }
         if known.len() >= PROCESSES_MAX {
-            let ended = known.iter().position(|process| process.has_ended());
+            let settled = known.iter().position(|process| process.is_settled());
+            let ended = settled.or_else(|| known.iter().position(|process| process.has_ended()));
             known.remove(ended.ok_or_else(|| RpcError::too_many("processes", PROCESSES_MAX))?);
         }
         let (process, inputs) = Process::new(id, WRITES_MAX);
@@ -209,16 +241,19 @@ impl Processes {
         Ok((process, inputs))
     }
 
-    /// Output and end of a process. Waits, if the client says so.
-    pub(super) async fn read(&self, params: Value) -> Result<Value, RpcError> {
+    /// Output and end of a process, and what is to be done when the client has it. Waits, if the client says so.
+    pub(super) async fn read(&self, params: Value) -> Result<(Value, Receipt), RpcError> {
         let params: ReadParams = message::params(params)?;
         let process = self.find(&params.process_id)?;
         let limits = ReadLimits {
             after_seq: params.after_seq.unwrap_or_default(),
-            max_bytes: params.max_bytes.unwrap_or(READ_BYTES),
+            // As much as is kept: a client that comes back has to have it all.
+            max_bytes: params.max_bytes.unwrap_or(usize::MAX),
             wait: Duration::from_millis(params.wait_ms.unwrap_or_default()),
         };
-        Ok(process.read(limits).await)
+        let read = process.read(limits).await;
+        let received = read["nextSeq"].as_u64().unwrap_or_default().saturating_sub(1);
+        Ok((read, Box::new(move || process.received(received))))
     }
 
     /// Puts bytes before a process. Waits for nothing, so that writes keep their order.
@@ -228,16 +263,25 @@ impl Processes {
         if bytes.len() > WRITE_MAX_BYTES {
             return Err(RpcError::bad_params(&format!("chunk: at most {WRITE_MAX_BYTES} bytes")));
         }
+        if params.write_id.as_ref().is_some_and(|name| name.len() > NAME_MAX_BYTES) {
+            return Err(RpcError::bad_params(&format!("writeId: at most {NAME_MAX_BYTES} bytes")));
+        }
         let status = |status: &str| Ok(json!({ "status": status }));
         let Ok(process) = self.find(&params.process_id) else { return status("unknownProcess") };
         if process.terminal_id().is_none() {
             return status("starting");
         }
+        if params.write_id.as_deref().is_some_and(|name| process.has_written(name)) {
+            return status("accepted");
+        }
         if process.input_kind() == InputKind::None || process.has_ended() {
             return status("stdinClosed");
         }
         match process.input.try_send(Bytes::from(bytes)) {
-            Ok(()) => status("accepted"),
+            Ok(()) => {
+                params.write_id.into_iter().for_each(|name| process.written(name));
+                status("accepted")
+            }
             Err(mpsc::error::TrySendError::Closed(_)) => status("stdinClosed"),
             Err(mpsc::error::TrySendError::Full(_)) => {
                 Err(RpcError::too_many("writes that the command has not read", WRITES_MAX))

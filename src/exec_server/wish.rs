@@ -9,6 +9,24 @@ use super::{
     message::{ErrorCode, RpcError},
     uri,
 };
+use crate::printable;
+
+/// Where commands have their temporary files.
+const TEMPORARY: &str = "/tmp";
+/// What a wish can say. What it says of Windows and of Landlock is how its own sandbox would do it.
+const SANDBOX_MEMBERS: [&str; 9] = [
+    "permissions",
+    "cwd",
+    "workspaceRoots",
+    "userHomeDir",
+    "temporaryDirectories",
+    "windowsSandboxLevel",
+    "windowsSandboxPrivateDesktop",
+    "windowsSandboxProxySettingsMode",
+    "useLegacyLandlock",
+];
+/// What is shown of the name of a member, in bytes.
+const NAME_SHOWN_MAX_BYTES: usize = 80;
 
 /// What a client does without.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -39,21 +57,33 @@ impl Wish {
     pub(super) fn of(sandbox: Option<&Value>, roots: &[String]) -> Result<Self, RpcError> {
         let none = Self { roots: roots.to_vec(), ..Self::default() };
         let Some(sandbox) = sandbox.filter(|sandbox| !sandbox.is_null()) else { return Ok(none) };
+        only(sandbox, "sandbox", &SANDBOX_MEMBERS)?;
         let permissions = &sandbox["permissions"];
-        let is_offline = permissions["network"] == "restricted";
-        match permissions["type"].as_str() {
-            Some("disabled") => return Ok(none),
+        only(permissions, "sandbox.permissions", &["type", "network", "file_system"])?;
+        let kind = permissions["type"].as_str();
+        if kind == Some("disabled") {
+            return Ok(none);
+        }
+        let is_offline = match permissions["network"].as_str() {
+            Some("restricted") => true,
+            Some("enabled") => false,
+            _ => {
+                return Err(unmet("sandbox.permissions.network is of a kind that this server does not know"));
+            }
+        };
+        match kind {
             Some("external") => return Ok(Self { is_offline, ..none }),
             Some("managed") => {}
             _ => return Err(unmet("sandbox.permissions is of a kind that this server does not know")),
         }
         let file_system = &permissions["file_system"];
+        only(file_system, "sandbox.permissions.file_system", &["type", "entries", "glob_scan_max_depth"])?;
         let files = match file_system["type"].as_str() {
             Some("unrestricted") => None,
             Some("restricted") => {
-                let workspace = workspace_of(sandbox)?;
+                let directories = Directories::of(sandbox)?;
                 let entries = file_system["entries"].as_array().map(Vec::as_slice).unwrap_or_default();
-                let entry = |entry| Entry::of(entry, &workspace);
+                let entry = |entry| Entry::of(entry, &directories);
                 Some(entries.iter().filter_map(|each| entry(each).transpose()).collect::<Result<_, _>>()?)
             }
             _ => {
@@ -152,7 +182,8 @@ impl Wish {
 
 impl Entry {
     /// None: an entry that changes nothing here.
-    fn of(entry: &Value, workspace: &[String]) -> Result<Option<Self>, RpcError> {
+    fn of(entry: &Value, directories: &Directories) -> Result<Option<Self>, RpcError> {
+        only(entry, "an entry of sandbox.permissions", &["path", "access", "missing_path_behavior"])?;
         let access = match entry["access"].as_str() {
             Some("read") => Access::Read,
             Some("write") => Access::Write,
@@ -165,6 +196,9 @@ impl Entry {
         };
         let path = &entry["path"];
         let unknown = || unmet("an entry of sandbox.permissions has a path that this server does not know");
+        only(path, "a path of sandbox.permissions", &["type", "path", "value", "pattern"])?;
+        only(&path["value"], "a path of sandbox.permissions", &["kind", "subpath"])?;
+        let workspace = &directories.workspace;
         let paths = match path["type"].as_str() {
             Some("path") => vec![absolute(path["path"].as_str().ok_or_else(unknown)?)?],
             Some("special") => match path["value"]["kind"].as_str() {
@@ -175,9 +209,13 @@ impl Entry {
                         let join = |root: &String| format!("{}/{below}", root.trim_end_matches('/'));
                         workspace.iter().map(join).collect()
                     }
-                    None => workspace.to_vec(),
+                    None => workspace.clone(),
                 },
-                Some("slash_tmp" | "tmpdir") => vec!["/tmp".to_owned()],
+                Some("slash_tmp") => vec![TEMPORARY.to_owned()],
+                // The sandbox's own, and what the client takes for it.
+                Some("tmpdir") => {
+                    directories.temporary.iter().cloned().chain([TEMPORARY.to_owned()]).collect()
+                }
                 // What programs need to start is read-only in every sandbox.
                 Some("minimal") => return Ok(None),
                 _ => return Err(unknown()),
@@ -189,14 +227,39 @@ impl Entry {
     }
 }
 
-/// The directories that the client calls its project's: those that it names, else its working directory.
-fn workspace_of(sandbox: &Value) -> Result<Vec<String>, RpcError> {
-    let named = sandbox["workspaceRoots"].as_array().filter(|named| !named.is_empty());
-    let path = |uri: &Value, field| uri::path_of(uri.as_str().unwrap_or_default(), field);
-    match named {
-        Some(named) => named.iter().map(|root| path(root, "sandbox.workspaceRoots")).collect(),
-        None if sandbox["cwd"].is_null() => Ok(Vec::new()),
-        None => path(&sandbox["cwd"], "sandbox.cwd").map(|cwd| vec![cwd]),
+/// What the client's names for directories mean.
+#[derive(Debug, Default)]
+struct Directories {
+    /// Those that it calls its project's: those that it names, else its working directory.
+    workspace: Vec<String>,
+    temporary: Vec<String>,
+}
+
+impl Directories {
+    fn of(sandbox: &Value) -> Result<Self, RpcError> {
+        let path = |uri: &Value, field| uri::path_of(uri.as_str().unwrap_or_default(), field);
+        let list = |name: &str, field| match &sandbox[name] {
+            Value::Null => Ok(Vec::new()),
+            Value::Array(named) => named.iter().map(|uri| path(uri, field)).collect(),
+            _ => Err(unmet(&format!("{field} is no list"))),
+        };
+        let mut workspace: Vec<String> = list("workspaceRoots", "sandbox.workspaceRoots")?;
+        if workspace.is_empty() && !sandbox["cwd"].is_null() {
+            workspace.push(path(&sandbox["cwd"], "sandbox.cwd")?);
+        }
+        Ok(Self { workspace, temporary: list("temporaryDirectories", "sandbox.temporaryDirectories")? })
+    }
+}
+
+/// A member that this server does not know could be a wish for less than it gives.
+fn only(object: &Value, what: &str, known: &[&str]) -> Result<(), RpcError> {
+    let members = object.as_object().into_iter().flat_map(|members| members.keys());
+    match members.into_iter().find(|name| !known.contains(&name.as_str())) {
+        Some(other) => {
+            let other = printable::bounded_line(other, NAME_SHOWN_MAX_BYTES);
+            Err(unmet(&format!("{what} has a member that this server does not know: {other}")))
+        }
+        None => Ok(()),
     }
 }
 
@@ -294,7 +357,24 @@ mod tests {
     fn what_is_not_known_is_refused() {
         let glob = json!([{ "path": { "type": "glob_pattern", "pattern": "**/.env" }, "access": "none" }]);
         assert!(wish("enabled", &glob).is_err());
-        let later = json!({ "permissions": { "type": "later" } });
-        assert!(Wish::of(Some(&later), &[]).is_err());
+        for permissions in [
+            json!({ "type": "later", "network": "restricted" }),
+            json!({ "type": "external", "network": "limited" }),
+            json!({ "type": "external" }),
+            json!({ "type": "disabled", "except": ["/w"] }),
+        ] {
+            let refused = Wish::of(Some(&json!({ "permissions": permissions })), &[]).unwrap_err();
+            assert_eq!(refused.data["reason"], "SANDBOX_WISH_UNMET", "{permissions}");
+        }
+        let all = special("root", "write");
+        assert!(wish("enabled", &json!([all.clone()])).is_ok());
+        let mut narrowed = all.clone();
+        narrowed["until"] = json!("noon");
+        assert!(wish("enabled", &json!([narrowed])).is_err());
+        let mut narrowed = all;
+        narrowed["path"]["value"]["except"] = json!("/w");
+        assert!(wish("enabled", &json!([narrowed])).is_err());
+        let more = json!({ "permissions": { "type": "disabled" }, "noExec": ["/w"] });
+        assert!(Wish::of(Some(&more), &[]).is_err());
     }
 }

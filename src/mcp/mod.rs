@@ -10,7 +10,6 @@ mod arguments;
 mod elicitation;
 mod errors;
 mod http;
-mod http_peer;
 mod output;
 mod progress;
 mod report;
@@ -21,7 +20,6 @@ mod session;
 mod start;
 mod task_calls;
 mod tasks;
-mod token;
 mod tools;
 mod waiting;
 
@@ -33,11 +31,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use arguments::{READ_MAX_BYTES, WAIT_MAX};
 pub use elicitation::Approvals;
-pub use http::{HttpEndpoint, HttpError};
+pub use http::HttpEndpoint;
 pub use output::RESULT_MAX_BYTES;
 pub use server::CALLS_MAX;
 pub use start::COMMANDS_MAX;
-pub use token::{TOKEN_MAX_CHARACTERS, Token};
 
 use crate::{client::Client, proto::v1::WorkspaceExtent};
 use server::McpServer;

@@ -23,18 +23,24 @@ use crate::{
 
 /// Where the page has the program and a project, the test has the built one and a workspace.
 const PROGRAM: &str = "/usr/bin/provost";
-const PROJECT: &str = "/home/me/project";
+pub(crate) const PROJECT: &str = "/home/me/project";
 
 /// The piece of `docs/agents.md` in TOML that has this text.
 fn block(text: &str) -> String {
+    block_in("toml", text)
+}
+
+/// The piece of `docs/agents.md` in this language that has this text.
+pub(crate) fn block_in(language: &str, text: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/agents.md");
     let page = fs::read_to_string(page).expect("the page is there");
-    let mut pieces = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
+    let begin = format!("```{language}\n");
+    let mut pieces = page.split(&begin).skip(1).map(|rest| rest.split("```").next().unwrap_or_default());
     pieces.find(|piece| piece.contains(text)).expect("the page has it").to_owned()
 }
 
 /// A model that wants these tools called, one after the other.
-fn model(log: &Path, calls: &[Value]) -> Model {
+pub(crate) fn model(log: &Path, calls: &[Value]) -> Model {
     let arguments = std::iter::once(log.as_os_str().to_owned());
     Model::start(
         "tests/exec_server/codex/model.py",
@@ -43,12 +49,12 @@ fn model(log: &Path, calls: &[Value]) -> Model {
 }
 
 /// Has a line run by the tool for commands.
-fn line(line: &str) -> Value {
+pub(crate) fn line(line: &str) -> Value {
     let arguments = json!({ "cmd": line, "yield_time_ms": 30_000 }).to_string();
     json!({ "type": "function_call", "name": "exec_command", "arguments": arguments })
 }
 
-fn codex() -> Option<Command> {
+pub(crate) fn codex() -> Option<Command> {
     // Once, for all tests that run side by side.
     static INSTALLED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let installed = INSTALLED.get_or_init(|| install().map_err(|Missing(why)| why));
@@ -77,24 +83,26 @@ fn install() -> Result<PathBuf, Missing> {
 }
 
 /// A home of Codex, a workspace, and a gateway that denies one command.
-struct Place {
+pub(crate) struct Place {
     directory: TempDir,
-    gateway: Arc<Gateway>,
+    pub(crate) gateway: Arc<Gateway>,
 }
 
 /// Where Codex runs its commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Environment {
+pub(crate) enum Environment {
     /// On the host, as it does by itself.
     Host,
     /// As `docs/agents.md` has it.
     ExecServer,
     /// A program that is not there.
     Missing,
+    /// As `environments.toml` in `.codex` of the home has it.
+    Prepared,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let gateway = Gateway::with_policy(deny_touch);
         let directory =
             tempfile::Builder::new().prefix("provost-codex-").tempdir().expect("a temporary directory");
@@ -104,28 +112,34 @@ impl Place {
         Self { directory, gateway }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.directory.path().canonicalize().expect("it is there").join(name)
     }
 
     /// What the model was told, in the last request.
-    fn told(&self) -> String {
+    pub(crate) fn told(&self) -> String {
         let log = fs::read_to_string(self.at("log")).unwrap_or_default();
         log.lines().last().unwrap_or_default().to_owned()
     }
 
     /// Codex, which is to do what the model wants.
-    fn agent(&self, mut agent: Command, model: &Model, environment: Environment) -> Command {
+    pub(crate) fn agent(&self, mut agent: Command, model: &Model, environment: Environment) -> Command {
         let own = block("approval_policy");
+        let settings = match environment {
+            Environment::Prepared => self.at("home/.codex"),
+            Environment::Host | Environment::ExecServer | Environment::Missing => self.at("home"),
+        };
         let config = format!(
             "model = \"gpt-5\"\nmodel_provider = \"loopback\"\n{own}\n[model_providers.loopback]\nname = \"loopback\"\n\
              base_url = \"http://127.0.0.1:{}/v1\"\nwire_api = \"responses\"\n",
             model.port
         );
-        fs::write(self.at("home/config.toml"), config).expect("a file can be written");
+        fs::write(settings.join("config.toml"), config).expect("a file can be written");
         let program = match environment {
             Environment::Missing => "/nowhere/provost",
-            Environment::Host | Environment::ExecServer => env!("CARGO_BIN_EXE_provost"),
+            Environment::Host | Environment::ExecServer | Environment::Prepared => {
+                env!("CARGO_BIN_EXE_provost")
+            }
         };
         let workspace = self.at("workspace").display().to_string();
         let environments = block("include_local");
@@ -134,17 +148,18 @@ impl Place {
         let file = self.at("home/environments.toml");
         match environment {
             Environment::Host => drop(fs::remove_file(file)),
+            Environment::Prepared => {}
             Environment::ExecServer | Environment::Missing => {
                 fs::write(file, environments).expect("a file can be written");
             }
         }
         agent.args(["exec", "--skip-git-repo-check", "-C"]).arg(self.at("workspace")).arg("run it");
-        agent.env("CODEX_HOME", self.at("home")).env("HOME", self.at("home"));
+        agent.env("CODEX_HOME", settings).env("HOME", self.at("home"));
         agent.env("PROVOST_GATEWAY", format!("unix:{}", self.gateway.socket.display()));
         agent
     }
 
-    fn run(&self, environment: Environment, calls: &[Value]) -> Option<(String, ExitStatus)> {
+    pub(crate) fn run(&self, environment: Environment, calls: &[Value]) -> Option<(String, ExitStatus)> {
         let agent = codex()?;
         let _ = fs::remove_file(self.at("log"));
         let model = model(&self.at("log"), calls);

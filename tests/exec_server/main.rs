@@ -1,5 +1,5 @@
 //! `provost exec-server` with the real binary: what its methods answer, where its commands and file operations happen, what becomes of
-//! them at the end, and the real Codex CLI.
+//! them at the end, what a broken websocket leaves, and the real Codex CLI.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -9,7 +9,12 @@ mod support;
 mod libraries;
 
 mod codex;
+mod codex_by_url;
 mod ends;
 mod files;
+mod listening;
+mod pages;
 mod peer;
 mod processes;
+mod resumed;
+mod socket;

@@ -1,4 +1,5 @@
-//! A client of `provost exec-server`, played by the test: lines of JSON on its stdio. Nothing here waits without a deadline.
+//! A client of `provost exec-server`, played by the test: messages of JSON on its stdio or by a websocket. Nothing here waits without a
+//! deadline.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,17 +10,26 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Gateway, StdioServer, directory_with_workspace};
+use crate::{
+    socket::Socket,
+    support::{Gateway, StdioServer, directory_with_workspace},
+};
 
 /// A server and its client.
 pub(crate) struct Peer {
-    server: StdioServer,
+    server: Server,
     last_id: u64,
     /// Notifications that have come, in order.
     pub(crate) seen: Vec<Value>,
     /// The workspace.
     pub(crate) workspace: PathBuf,
-    directory: TempDir,
+    directory: Option<TempDir>,
+}
+
+/// By what the messages come and go.
+enum Server {
+    Stdio(StdioServer),
+    Socket(Box<Socket>),
 }
 
 /// All that a process has written, and how it ended.
@@ -47,17 +57,46 @@ impl Peer {
         let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
         command.args(["exec-server", "--gateway", &format!("unix:{}", gateway.socket.display()), "--root"]);
         let server = StdioServer::start(command.arg(&workspace));
-        Self { server, last_id: 0, seen: Vec::new(), workspace, directory }
+        let server = Server::Stdio(server);
+        Self { server, last_id: 0, seen: Vec::new(), workspace, directory: Some(directory) }
+    }
+
+    /// A server on stdio, with this workspace, to which nothing was said.
+    pub(crate) fn with(server: StdioServer, workspace: PathBuf) -> Self {
+        let server = Server::Stdio(server);
+        Self { server, last_id: 0, seen: Vec::new(), workspace, directory: None }
+    }
+
+    /// A websocket on which nothing was said, to a server with this workspace.
+    pub(crate) fn over(socket: Socket, workspace: PathBuf) -> Self {
+        let server = Server::Socket(Box::new(socket));
+        Self { server, last_id: 0, seen: Vec::new(), workspace, directory: None }
+    }
+
+    fn stdio(&self) -> &StdioServer {
+        match &self.server {
+            Server::Stdio(server) => server,
+            Server::Socket(_) => panic!("the server is not this client's child"),
+        }
+    }
+
+    /// The websocket.
+    pub(crate) fn socket(&mut self) -> &mut Socket {
+        match &mut self.server {
+            Server::Socket(socket) => socket,
+            Server::Stdio(_) => panic!("the client is on stdio"),
+        }
     }
 
     /// The process id of the server.
     pub(crate) fn pid(&self) -> u32 {
-        self.server.pid()
+        self.stdio().pid()
     }
 
     /// A path next to the workspace, where no command may write.
     pub(crate) fn outside(&self, name: &str) -> PathBuf {
-        self.directory.path().canonicalize().expect("it is there").join(name)
+        let directory = self.directory.as_ref().expect("the client is on stdio");
+        directory.path().canonicalize().expect("it is there").join(name)
     }
 
     /// The result of a request that must succeed.
@@ -97,13 +136,17 @@ impl Peer {
             if message["id"] == id {
                 return message;
             }
-            assert!(message.get("method").is_some(), "the answer to nothing: {message}");
+            let is_asked = message["id"].as_u64().is_some_and(|id| id <= self.last_id);
+            assert!(is_asked || message.get("method").is_some(), "the answer to nothing: {message}");
             self.seen.push(message);
         }
     }
 
-    fn receive(&self) -> Value {
-        self.server.receive()
+    fn receive(&mut self) -> Value {
+        match &mut self.server {
+            Server::Stdio(server) => server.receive(),
+            Server::Socket(socket) => socket.receive(),
+        }
     }
 
     /// An answer that is to no request.
@@ -122,7 +165,10 @@ impl Peer {
     }
 
     pub(crate) fn send_line(&mut self, line: &str) {
-        self.server.send_line(line);
+        match &mut self.server {
+            Server::Stdio(server) => server.send_line(line),
+            Server::Socket(socket) => socket.send(line),
+        }
     }
 
     /// The parameters of `process/start` for a command in the workspace.
@@ -186,7 +232,10 @@ impl Peer {
 
     /// Closes the server's stdin, as a client that goes away does.
     pub(crate) fn leave(self) -> ExitStatus {
-        self.server.leave()
+        match self.server {
+            Server::Stdio(server) => server.leave(),
+            Server::Socket(_) => panic!("the server is not this client's child"),
+        }
     }
 }
 

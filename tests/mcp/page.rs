@@ -3,19 +3,17 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::{
     agents::claude_code,
     libraries::{Missing, run_bounded},
     peer::Peer,
-    support::{self, Gateway},
+    support::{self, Gateway, Person},
 };
 
 /// Where the page has a project, the test has a workspace.
@@ -56,44 +54,6 @@ fn blocks(language: &str) -> Vec<String> {
 /// The piece that has this text.
 fn block(language: &str, text: &str) -> String {
     blocks(language).into_iter().find(|block| block.contains(text)).expect("the page has it")
-}
-
-/// A person's home, project and programs.
-struct Person {
-    directory: TempDir,
-}
-
-impl Person {
-    fn new() -> Self {
-        let directory =
-            tempfile::Builder::new().prefix("provost-page-").tempdir().expect("a temporary directory");
-        for name in ["home", "project", "bin"] {
-            fs::create_dir(directory.path().join(name)).expect("a directory can be made");
-        }
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_provost"), directory.path().join("bin/provost"))
-            .expect("a link can be made");
-        Self { directory }
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.directory.path().canonicalize().expect("it is there").join(name)
-    }
-
-    fn install(&self, name: &str, script: &str) {
-        let path = self.at("bin").join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a program can be written");
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    }
-
-    /// What the page shows, in a shell, with this project for the page's.
-    fn shell(&self, line: &str) -> Command {
-        let mut shell = Command::new("bash");
-        shell.args(["-ec", &line.replace(PROJECT, &self.at("project").display().to_string())]);
-        shell.current_dir(self.at("project")).stdin(Stdio::null()).env_remove("PROVOST_GATEWAY");
-        shell.env("HOME", self.at("home")).env("XDG_RUNTIME_DIR", self.at("home"));
-        shell.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", self.at("bin").display()));
-        shell
-    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod host;
 mod model;
 mod mounted;
 mod pattern;
+mod person;
 mod policy;
 mod process_state;
 mod session;
@@ -31,6 +32,7 @@ pub use host::{Footprint, Process};
 pub use model::Model;
 pub use mounted::Mounted;
 pub use pattern::Pattern;
+pub use person::Person;
 pub use policy::{add_rule, deny_touch, offer_hosts_network, require_gate};
 pub use session::{
     Collected, Command, EndOfInput, Finished, Follow, RunResult, Session, Terminal, api_duration, code,

@@ -7,7 +7,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
 
-use super::mcp_token::token_in;
+use super::token_file::token_in;
 use crate::{
     cli::{
         console::{error::CliError, log_writer::log_to, signals::TerminationSignals, stdio},
@@ -17,7 +17,8 @@ use crate::{
             run_request::{named_roots, real_paths},
         },
     },
-    mcp::{self, Approvals, ClientRoots, HttpEndpoint, McpOptions, Token},
+    local_http::Token,
+    mcp::{self, Approvals, ClientRoots, HttpEndpoint, McpOptions},
     proto::v1::WorkspaceExtent,
 };
 

@@ -4,4 +4,4 @@ pub mod acp;
 pub mod acp_conformance;
 pub mod exec_server;
 pub mod mcp;
-mod mcp_token;
+mod token_file;

@@ -1,4 +1,4 @@
-//! The file with the token of `provost mcp --http`: made with a new token, or read if it is this user's alone.
+//! The file with the token of an HTTP endpoint: made with a new token, or read if it is this user's alone.
 
 use std::{
     fs::{self, OpenOptions},
@@ -11,7 +11,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
 use crate::{
     cli::console::error::CliError,
-    mcp::{TOKEN_MAX_CHARACTERS, Token},
+    local_http::{TOKEN_MAX_CHARACTERS, Token},
     printable,
     sys::random,
 };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use hyper::header::{AUTHORIZATION, HeaderMap};
 use sha2::{Digest, Sha256};
 
 /// The shortest token that is taken, in characters: 128 bits in base64.
@@ -22,9 +23,17 @@ impl Token {
     }
 
     /// Whether this is it. The digests are compared: how far they agree says nothing of the token.
-    pub(super) fn is(&self, given: &str) -> bool {
+    pub fn is(&self, given: &str) -> bool {
         let given: [u8; 32] = Sha256::digest(given).into();
         given.iter().zip(&self.0).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+    }
+
+    /// Whether these headers bring it: `Authorization: Bearer TOKEN`.
+    pub fn is_in(&self, headers: &HeaderMap) -> bool {
+        let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        given
+            .and_then(|value| value.split_once(' '))
+            .is_some_and(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && self.is(token.trim()))
     }
 }
 

@@ -1,0 +1,60 @@
+//! One client on this process's stdio, a message a line. Its session ends with it.
+
+use std::{future::Future, io, sync::Arc};
+
+use tokio::time::timeout;
+
+use super::{
+    CLOSE_TIMEOUT, ExecServerOptions,
+    lines::{self, InputLine, LineReader},
+    server::Server,
+    sessions::{Detachment, Sessions},
+};
+use crate::client::{Client, RetryingClient};
+
+/// Serves the client on this process's stdio until it goes away or `stopped` resolves. Returns when its session is closed.
+///
+/// # Errors
+/// If stdin cannot be read.
+pub async fn run(
+    client: Client,
+    options: ExecServerOptions,
+    stopped: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let (sender, queue) = lines::line_channel();
+    let writing = tokio::spawn(queue.write_to(tokio::io::stdout()));
+    let sessions = Arc::new(Sessions::new(RetryingClient::new(client), options, Detachment::Ended));
+    let mut server = Server::new(sessions, sender);
+    let mut lines = LineReader::new(tokio::io::stdin());
+    tokio::pin!(stopped);
+    let read = loop {
+        let line = tokio::select! {
+            line = lines.next() => line,
+            () = &mut stopped => break Ok(()),
+        };
+        let line = match line {
+            Ok(Some(line)) => line,
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        };
+        let taking = async {
+            match &line {
+                InputLine::Complete(line) => server.take(line).await,
+                InputLine::TooLong => server.refuse_message().await,
+            }
+        };
+        // An answer waits for a client that does not read.
+        let taken = tokio::select! {
+            taken = taking => taken,
+            () = &mut stopped => break Ok(()),
+        };
+        if taken.is_err() {
+            break Ok(());
+        }
+    };
+    if timeout(CLOSE_TIMEOUT, server.disconnected()).await.is_err() {
+        tracing::warn!("the gateway does not say that the session is closed: it ends with this process");
+    }
+    writing.abort();
+    read
+}
