@@ -46,9 +46,27 @@ mod tests {
     fn every_unit_of_the_protocol_is_known() {
         assert_eq!(parse("2S"), Some(Duration::from_secs(2)));
         assert_eq!(parse("99999999H"), Some(Duration::from_secs(99_999_999 * 3600)));
+        assert_eq!(parse("3M"), Some(Duration::from_secs(180)));
+        assert_eq!(parse("15m"), Some(Duration::from_millis(15)));
+        assert_eq!(parse("15000u"), Some(Duration::from_millis(15)));
         assert_eq!(parse("15000000n"), Some(Duration::from_millis(15)));
         for bad in ["", "S", "1", "1s", "999999999S", "-1S", "+1S", "1é"] {
             assert_eq!(parse(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn an_answer_comes_before_the_deadline_by_a_tenth_of_the_time_within_bounds() {
+        let timeout = |text: &'static str| {
+            let mut metadata = MetadataMap::new();
+            metadata.insert("grpc-timeout", text.parse().unwrap());
+            timeout_of(&metadata)
+        };
+        assert_eq!(timeout("200m"), Some(Duration::from_millis(180)));
+        assert_eq!(timeout("20S"), Some(Duration::from_millis(19_950)));
+        assert_eq!(timeout("10m"), Some(Duration::from_millis(7)));
+        assert_eq!(timeout("1m"), Some(Duration::ZERO));
+        assert_eq!(timeout("soon"), None);
+        assert_eq!(timeout_of(&MetadataMap::new()), None);
     }
 }

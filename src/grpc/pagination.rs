@@ -91,6 +91,23 @@ mod tests {
         let large = ["a".repeat(PAGE_MAX_BYTES), "b".repeat(PAGE_MAX_BYTES)];
         let (page, next) = fill(0, "", &[&large[0], &large[1]]);
         assert_eq!((page.len(), next), (1, large[0].clone()));
+        // A text of this length is encoded with four more bytes.
+        let half = "a".repeat(PAGE_MAX_BYTES / 2 - 4);
+        assert_eq!(half.encoded_len() * 2, PAGE_MAX_BYTES);
+        assert_eq!(fill(0, "", &[&half, &half]).0.len(), 2, "a page may be as large as the bound");
+        assert_eq!(fill(0, "", &[&half, &half, "c"]).0.len(), 2);
+    }
+
+    #[test]
+    fn a_page_has_as_many_items_as_are_asked_for_and_no_more_than_the_bound() {
+        let all: Vec<String> = (0..=PAGE_MAX_ITEMS).map(|number| format!("{number:05}")).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let many = i32::try_from(all.len()).unwrap();
+        for (size, items) in [(0, PAGE_MAX_ITEMS), (1, 1), (many - 1, PAGE_MAX_ITEMS), (many, PAGE_MAX_ITEMS)]
+        {
+            let (page, next) = fill(size, "", &all);
+            assert_eq!((page.len(), next.as_str()), (items, all[items - 1]), "{size}");
+        }
     }
 
     #[test]

@@ -118,3 +118,6 @@ pub fn signal_number(name: &str) -> Result<i32, FieldError> {
         field_error("signal", format!("{name:?} is not the name of a signal"))
     })
 }
+
+#[cfg(test)]
+mod tests;

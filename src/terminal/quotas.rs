@@ -144,3 +144,92 @@ impl std::fmt::Display for QuotaScope {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_is_one_that_the_kernel_takes() {
+        let read = |weight: u64| toml::from_str::<Quotas>(&format!("cpu_weight_per_principal = {weight}"));
+        for weight in [1, 10_000] {
+            assert_eq!(read(weight).unwrap().principal_limits().cpu_weight, weight);
+        }
+        for weight in [0, 10_001] {
+            assert!(read(weight).unwrap_err().to_string().contains("from 1 to 10,000"), "{weight}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_holds_for_a_principal_is_what_is_configured() {
+        let text = "memory_bytes_per_principal = 7\npids_per_principal = 8\ncpu_weight_per_principal = 9";
+        let limits = toml::from_str::<Quotas>(text).unwrap().principal_limits();
+        assert_eq!((limits.memory_bytes, limits.pids, limits.cpu_weight), (Some(7), Some(8), 9));
+        let default = Quotas::default();
+        assert_eq!(
+            (default.retained_bytes_per_session, default.retained_bytes_per_principal),
+            (8 << 30, 16 << 30)
+        );
+    }
+
+    #[test]
+    fn a_cap_that_is_reached_is_named_as_in_the_configuration() {
+        let reached = |kind, scope| QuotaReached { kind, scope, max: 3 };
+        let named = [
+            (
+                QuotaKind::Live,
+                QuotaScope::Session,
+                "live_terminals_per_session",
+                "the session has reached its cap of 3 live terminals",
+            ),
+            (
+                QuotaKind::Live,
+                QuotaScope::Principal,
+                "live_terminals_per_principal",
+                "the principal has reached its cap of 3 live terminals",
+            ),
+            (
+                QuotaKind::Retained,
+                QuotaScope::Session,
+                "retained_terminals_per_session",
+                "the session has reached its cap of 3 retained terminals",
+            ),
+            (
+                QuotaKind::Retained,
+                QuotaScope::Principal,
+                "retained_terminals_per_principal",
+                "the principal has reached its cap of 3 retained terminals",
+            ),
+            (
+                QuotaKind::Bytes,
+                QuotaScope::Session,
+                "retained_bytes_per_session",
+                "the session has reached its cap of 3 retained bytes",
+            ),
+            (
+                QuotaKind::Bytes,
+                QuotaScope::Principal,
+                "retained_bytes_per_principal",
+                "the principal has reached its cap of 3 retained bytes",
+            ),
+            (
+                QuotaKind::Journal { within_s: 9 },
+                QuotaScope::Principal,
+                "journal_share",
+                "the principal has reached its cap of 3 bytes in the journal within 9 s",
+            ),
+            (
+                QuotaKind::Descriptors,
+                QuotaScope::Principal,
+                "descriptors_per_principal",
+                "the principal has reached its cap of 3 of the gateway's descriptors",
+            ),
+        ];
+        for (kind, scope, name, message) in named {
+            assert_eq!(
+                (reached(kind, scope).name(), reached(kind, scope).to_string()),
+                (name, message.to_owned())
+            );
+        }
+    }
+}

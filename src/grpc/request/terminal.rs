@@ -204,3 +204,69 @@ fn kept_shell(within: &str, request: &CreateTerminalRequest) -> Result<(CommandS
     let args = kind.arguments().iter().map(|&argument| argument.to_owned()).collect();
     Ok((CommandSpec::Argv { command: program.clone(), args }, kind))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(command: Command, args: &[&str]) -> CreateTerminalRequest {
+        let args = args.iter().map(|&argument| argument.to_owned()).collect();
+        CreateTerminalRequest { command: Some(command), args, ..Default::default() }
+    }
+
+    fn program_of(name: &str, args: &[&str]) -> CreateTerminalRequest {
+        request(Command::Program(name.into()), args)
+    }
+
+    #[test]
+    fn a_command_is_there_holds_no_nul_and_a_shell_line_has_no_arguments() {
+        let field = |request| program("create.", &request).unwrap_err().field;
+        assert_eq!(field(CreateTerminalRequest::default()), "create.command");
+        assert_eq!(field(program_of("", &["a"])), "create.command");
+        assert_eq!(field(program_of("a\0", &[])), "create.command");
+        assert_eq!(field(program_of("a", &["b", "c\0d"])), "create.args[1]");
+        assert_eq!(field(request(Command::ShellLine("a".into()), &["b"])), "create.args");
+        let line = program("", &request(Command::ShellLine("a b".into()), &[]));
+        assert!(matches!(&line, Ok(CommandSpec::ShellLine(line)) if line == "a b"), "{line:?}");
+        let argv = program("", &program_of("a", &["b"]));
+        let is_it =
+            matches!(&argv, Ok(CommandSpec::Argv { command, args }) if command == "a" && args == &["b"]);
+        assert!(is_it, "{argv:?}");
+    }
+
+    #[test]
+    fn a_pseudo_terminal_has_one_term() {
+        let pty = |term: &str| Some(Pty { term: term.into(), ..Default::default() });
+        let own = || vec![EnvEntry::new("TERM".into(), "vt100".into()).unwrap()];
+        let term = |env: Vec<EnvEntry>, pty| {
+            let env = with_term("", env, pty).map_err(|error| error.field)?;
+            let values =
+                env.iter().filter(|entry| entry.name() == TERM).map(|entry| entry.value().to_owned());
+            Ok::<_, String>(values.collect::<Vec<_>>().join(","))
+        };
+        assert_eq!(term(Vec::new(), None).unwrap(), "");
+        assert_eq!(term(Vec::new(), pty("")).unwrap(), DEFAULT_TERM);
+        assert_eq!(term(Vec::new(), pty("vt220")).unwrap(), "vt220");
+        assert_eq!(term(own(), pty("")).unwrap(), "vt100");
+        assert_eq!(term(own(), pty("vt220")).unwrap_err(), "pty.term");
+        assert_eq!(term(Vec::new(), pty(&"t".repeat(NAME_MAX_BYTES))).unwrap().len(), NAME_MAX_BYTES);
+        assert_eq!(term(Vec::new(), pty(&"t".repeat(NAME_MAX_BYTES + 1))).unwrap_err(), "pty.term");
+    }
+
+    #[test]
+    fn a_kept_shell_is_a_known_shell_in_a_pseudo_terminal_and_nothing_else() {
+        let whole = || CreateTerminalRequest { pty: Some(Pty::default()), ..program_of("bash", &[]) };
+        let field = |request| kept_shell("", &request).map(|(_, kind)| kind).map_err(|error| error.field);
+        assert_eq!(field(whole()).unwrap(), ShellKind::of("bash").unwrap());
+        assert_eq!(field(CreateTerminalRequest { pty: None, ..whole() }).unwrap_err(), "pty");
+        assert_eq!(field(CreateTerminalRequest { args: vec!["-i".into()], ..whole() }).unwrap_err(), "args");
+        let closed = i32::from(StdinMode::Closed);
+        assert_eq!(field(CreateTerminalRequest { stdin_mode: closed, ..whole() }).unwrap_err(), "stdin_mode");
+        for command in [Command::Program("python3".into()), Command::Program("/bin\0/bash".into())] {
+            let other = CreateTerminalRequest { command: Some(command), ..whole() };
+            assert_eq!(field(other).unwrap_err(), "command");
+        }
+        let line = CreateTerminalRequest { command: Some(Command::ShellLine("bash".into())), ..whole() };
+        assert_eq!(field(line).unwrap_err(), "command");
+    }
+}

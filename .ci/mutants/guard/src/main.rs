@@ -55,6 +55,8 @@ struct Outcome<'a> {
     file: &'a str,
     /// The bytes of the rewritten file that a compiler's complaint about it lies in.
     bytes: Option<(usize, usize)>,
+    /// The number by which a program records that it comes by.
+    site: Option<usize>,
     /// Why it has no guard.
     unguarded: Option<&'static str>,
 }
@@ -96,7 +98,8 @@ fn guard(list: &Path, tree: &Path, excluded: &Path) -> Result<(), String> {
                 number: mutant.number,
                 name: &mutant.name,
                 file,
-                bytes: places.get(&mutant.number).copied(),
+                bytes: places.get(&mutant.number).map(|place| place.bytes),
+                site: places.get(&mutant.number).map(|place| place.site),
                 unguarded: unguarded.get(&mutant.number).copied(),
             });
         }

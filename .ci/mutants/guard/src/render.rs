@@ -5,8 +5,17 @@ use std::{collections::BTreeMap, ops::Range};
 
 use crate::sites::{Kind, Site};
 
-/// The text, and for each mutant the bytes of it that stand for the mutant.
-pub fn render(text: &str, sites: &[Site]) -> (String, BTreeMap<usize, (usize, usize)>) {
+/// Where a mutant is in the text.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// The bytes that stand for the mutant.
+    pub bytes: (usize, usize),
+    /// The number by which the place is recorded: the lowest of the mutants that one look at the number chooses from.
+    pub site: usize,
+}
+
+/// The text, and where each mutant is in it.
+pub fn render(text: &str, sites: &[Site]) -> (String, BTreeMap<usize, Place>) {
     let mut page = Page { text, sites, out: String::new(), places: BTreeMap::new() };
     page.span(0..text.len(), None);
     (page.out, page.places)
@@ -16,7 +25,7 @@ struct Page<'a> {
     text: &'a str,
     sites: &'a [Site],
     out: String,
-    places: BTreeMap<usize, (usize, usize)>,
+    places: BTreeMap<usize, Place>,
 }
 
 impl Page<'_> {
@@ -42,15 +51,17 @@ impl Page<'_> {
             Kind::Returns(values) => {
                 for (number, value) in values {
                     self.out.push_str(" #[allow(unreachable_code, clippy::all)] ");
-                    self.marked(*number, |page| page.put(&format!("if crate::mutant::is({number}) {{ return {value}; }}")));
+                    self.marked(*number, *number, |page| {
+                        page.put(&format!("if crate::mutant::is({number}) {{ return {value}; }}"));
+                    });
                 }
             }
             Kind::Binary { left, operator, right, others } => {
-                self.put("(match crate::mutant::active() { ");
+                let first = self.choice(others);
                 for (number, other) in others {
                     let (left, right) = (&text[left.clone()], &text[right.clone()]);
                     self.put(&format!("{number} => "));
-                    self.marked(*number, |page| page.put(&format!("({left}) {other} ({right})")));
+                    self.marked(*number, first, |page| page.put(&format!("({left}) {other} ({right})")));
                     self.put(", ");
                 }
                 self.put("_ => ");
@@ -61,32 +72,32 @@ impl Page<'_> {
             }
             Kind::Unary { operand, number } => {
                 self.put("(if crate::mutant::is(");
-                self.marked(*number, |page| page.put(&format!("{number}) {{ {}", &text[operand.clone()])));
+                self.marked(*number, *number, |page| page.put(&format!("{number}) {{ {}", &text[operand.clone()])));
                 self.put(" } else { ");
                 self.copy(site.range.start..operand.start);
                 self.span(operand.clone(), Some(index));
                 self.put(" })");
             }
             Kind::Guard(constants) => {
-                self.put("(match crate::mutant::active() { ");
+                let first = self.choice(constants);
                 for (number, constant) in constants {
-                    self.marked(*number, |page| page.put(&format!("{number} => {constant}, ")));
+                    self.marked(*number, first, |page| page.put(&format!("{number} => {constant}, ")));
                 }
                 self.put("_ => ");
                 self.span(site.range.clone(), Some(index));
                 self.put(" })");
             }
             Kind::ArmEnd { number, has_guard: true } => {
-                self.marked(*number, |page| page.put(&format!(" !crate::mutant::is({number}) && ")));
+                self.marked(*number, *number, |page| page.put(&format!(" !crate::mutant::is({number}) && ")));
             }
             Kind::ArmEnd { number, has_guard: false } => {
-                self.marked(*number, |page| page.put(&format!(" if !crate::mutant::is({number})")));
+                self.marked(*number, *number, |page| page.put(&format!(" if !crate::mutant::is({number})")));
             }
             Kind::Fields(fields) => {
-                self.put("(match crate::mutant::active() { ");
+                let first = self.choice(fields);
                 for (number, field) in fields {
                     let (before, after) = (&text[site.range.start..field.start], &text[field.end..site.range.end]);
-                    self.marked(*number, |page| page.put(&format!("{number} => {before}{after}, ")));
+                    self.marked(*number, first, |page| page.put(&format!("{number} => {before}{after}, ")));
                 }
                 self.put("_ => ");
                 self.span(site.range.clone(), Some(index));
@@ -95,10 +106,17 @@ impl Page<'_> {
         }
     }
 
-    fn marked(&mut self, number: usize, write: impl FnOnce(&mut Self)) {
+    /// Begins a match on the number, and says the lowest of the numbers that it chooses from.
+    fn choice<T>(&mut self, mutants: &[(usize, T)]) -> usize {
+        let first = mutants.iter().map(|(number, _)| *number).min().unwrap_or_default();
+        self.put(&format!("(match crate::mutant::at({first}) {{ "));
+        first
+    }
+
+    fn marked(&mut self, number: usize, site: usize, write: impl FnOnce(&mut Self)) {
         let start = self.out.len();
         write(self);
-        self.places.insert(number, (start, self.out.len()));
+        self.places.insert(number, Place { bytes: (start, self.out.len()), site });
     }
 
     fn copy(&mut self, range: Range<usize>) {
