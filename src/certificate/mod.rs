@@ -11,4 +11,4 @@ mod pem;
 
 pub use authority::{AUTHORITY_LIFETIME, Authority, AuthorityParts, CertificateError, HostCertificate};
 pub use java_trust_store::{JAVA_STORE_PASSWORD, write_java_trust_store};
-pub use pem::{read_certificates, write_certificate};
+pub use pem::{read_certificates, read_trust_anchors, write_certificate};

@@ -1,7 +1,10 @@
 //! Certificates in the text form that programs read.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use tokio_rustls::rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject as _},
+};
 
 /// Bytes of base64 in one line (RFC 7468, 2).
 const LINE_BYTES: usize = 64;
@@ -9,6 +12,12 @@ const LINE_BYTES: usize = 64;
 /// The certificates (DER) of a text, in their order. What else is in it, and what cannot be read, is left out.
 pub fn read_certificates(text: &[u8]) -> Vec<Vec<u8>> {
     CertificateDer::pem_slice_iter(text).flatten().map(|certificate| certificate.to_vec()).collect()
+}
+
+/// Likewise, those by which a server can be verified.
+pub fn read_trust_anchors(text: &[u8]) -> Vec<Vec<u8>> {
+    let is_anchor = |one: &Vec<u8>| RootCertStore::empty().add(CertificateDer::from(one.as_slice())).is_ok();
+    read_certificates(text).into_iter().filter(is_anchor).collect()
 }
 
 /// A certificate (DER) as text.

@@ -149,7 +149,7 @@ pub(super) fn governing_paths(config: &Config) -> Governing {
     Governing::new(fixed.collect(), hidden_program)
 }
 
-/// What a policy names: its files, which may be links, the files of its secrets, and the caches that it keeps.
+/// What a policy names: its files, which may be links, the files of its secrets and of trusted certificates, and the caches that it keeps.
 pub(super) fn policy_paths(
     source: &PolicySource,
     kept_caches: &Path,
@@ -157,7 +157,8 @@ pub(super) fn policy_paths(
 ) -> Vec<GoverningPath> {
     let secrets =
         policy.secret_files().map(|file| GoverningPath { kind: GoverningKind::Secret, path: file.into() });
-    let mut all: Vec<GoverningPath> = secrets.collect();
+    let trusted = |file: &Path| GoverningPath { kind: GoverningKind::TrustedCertificates, path: file.into() };
+    let mut all: Vec<GoverningPath> = secrets.chain(policy.ca_files().map(trusted)).collect();
     if policy.keeps_caches() {
         all.push(GoverningPath { kind: GoverningKind::KeptCaches, path: kept_caches.to_owned() });
     }

@@ -128,6 +128,25 @@ impl Masker {
         Ok(Self { search: Some(Arc::new(Search { automaton, values, longest })) })
     }
 
+    /// Masks this value, too.
+    ///
+    /// # Errors
+    /// As of [`Masker::new`]; the index is the last one.
+    pub fn with(&self, secret: &[u8]) -> Result<Self, MaskError> {
+        let known = self.search.iter().flat_map(|search| &search.values);
+        Self::new(known.map(|value| value.forward.value()).chain([secret]))
+    }
+
+    /// Whether it masks this value.
+    pub fn has(&self, secret: &[u8]) -> bool {
+        self.search.iter().flat_map(|search| &search.values).any(|value| value.forward.value() == secret)
+    }
+
+    /// How many values it masks, with the lines of those that have several.
+    pub fn count(&self) -> usize {
+        self.search.as_ref().map_or(0, |search| search.values.len())
+    }
+
     /// How many bytes before and behind a byte say whether it is part of a secret. 0 when there is nothing to mask.
     pub fn context_bytes(&self) -> usize {
         self.search.as_ref().map_or(0, |search| search.longest - 1)

@@ -24,6 +24,11 @@ impl PrefixMatcher {
         Self { value, failure }
     }
 
+    /// The value.
+    pub(super) fn value(&self) -> &[u8] {
+        &self.value
+    }
+
     /// The length of the longest beginning of the value, but not all of it, that the text ends with.
     pub(super) fn longest_prefix_at_end<'a>(&self, text: impl Iterator<Item = &'a u8>) -> usize {
         let mut length = 0;

@@ -16,10 +16,11 @@ use tokio::{
 
 use super::{
     budget::Budget,
+    end_report::EndReport,
     limits::{DIAL_TIMEOUT, MAX_DIALS, MAX_STREAMS},
     link::{Answer, GatewayLink},
     open::OpenConnections,
-    outcome::{Allowed, Carrier, EndReport, Refusal, TlsParts, Upstream},
+    outcome::{Allowed, Carrier, Refusal, TlsParts, Upstream},
     program::{ProgramEnd, Waiting},
     resolver::{ResolveError, Resolver},
     tls::ServerTls,
@@ -71,7 +72,7 @@ pub(super) fn attempt(host: &[u8], port: u16, protocol: Protocol, program: &Prog
         port: port.into(),
         protocol: protocol.into(),
         terminal_id: program.terminal_id.clone(),
-        peer_pid: program.peer_pid,
+        socket_inode: program.socket_inode,
         program_end: program.own.clone(),
         listener_end: program.listener.clone(),
         ..Attempt::default()
@@ -109,7 +110,8 @@ impl Connector {
     ) -> Result<Upstream, Refusal> {
         let host = About::Host(AboutHost { bytes_left: self.budget.left() });
         let (addresses, destination) = match self.ask(&attempt, host, program).await? {
-            Verdict::Dial(dial) => return self.dial(attempt, dial).await,
+            // An address is dialled when it was judged.
+            Verdict::Dial(_) => return Err(unavailable()),
             Verdict::Denied(denied) => return Err(refusal(denied)),
             Verdict::Resolve(Resolve { approval }) => {
                 take_approval(&mut attempt, approval);
@@ -122,8 +124,9 @@ impl Connector {
             is_hosts_own: is_hosts_own(*address, destination.port),
         });
         let about = About::Addresses(AboutAddresses { addresses: asked.collect() });
-        match self.ask(&attempt, about, program).await? {
-            Verdict::Dial(dial) => self.dial(attempt, dial).await,
+        let answer = self.link.ask(&attempt, about, program).await.map_err(|_| unavailable())?;
+        match answer.verdict {
+            Verdict::Dial(dial) => self.dial(attempt, dial, answer.report).await,
             Verdict::Denied(denied) => Err(refusal(denied)),
             Verdict::Resolve(_) | Verdict::Ports(_) | Verdict::Waiting(_) | Verdict::Bytes(_) => {
                 Err(unavailable())
@@ -139,7 +142,7 @@ impl Connector {
     ) -> Result<Upstream, Refusal> {
         let about = About::Host(AboutHost { bytes_left: self.budget.left() });
         let asked = self.link.ask(&attempt, about, Waiting::Unix(program)).await;
-        let Answer { verdict, sockets } = asked.map_err(|_| unavailable())?;
+        let Answer { verdict, sockets, report } = asked.map_err(|_| unavailable())?;
         let dial = match verdict {
             Verdict::Dial(dial) if dial.is_connected => dial,
             Verdict::Denied(denied) => return Err(refusal(denied)),
@@ -150,8 +153,11 @@ impl Connector {
             | Verdict::Bytes(_) => return Err(unavailable()),
         };
         let connected = sockets.into_iter().next().map(std::os::unix::net::UnixStream::from);
-        let stream =
-            connected.and_then(|socket| UnixStream::from_std(socket).ok()).ok_or_else(unavailable)?;
+        let mut report = report.ok_or_else(unavailable)?;
+        let Some(stream) = connected.and_then(|socket| UnixStream::from_std(socket).ok()) else {
+            report.failed("the connection cannot be used");
+            return Err(unavailable());
+        };
         let mut attempt = attempt;
         take_approval(&mut attempt, dial.approval);
         if dial.is_counted {
@@ -161,7 +167,7 @@ impl Connector {
         self.link.opened_under(dial.generation);
         let allowed =
             Allowed { attempt, connection_id: dial.connection_id, any_protocol: true, requests_only: false };
-        let report = EndReport::new(self.link.clone(), &allowed);
+        report.begun();
         let budget = dial.is_counted.then(|| self.budget.clone());
         Ok(Upstream::new(Carrier::Unix(stream), allowed, report, open, budget, TlsParts::default()))
     }
@@ -260,17 +266,17 @@ impl Connector {
 
     /// A name that was allowed has no address, and that is reported.
     fn unresolved(&self, attempt: &Attempt, error: ResolveError) -> Refusal {
-        let allowed = Allowed {
-            attempt: attempt.clone(),
-            connection_id: String::new(),
-            any_protocol: false,
-            requests_only: false,
-        };
-        EndReport::new(self.link.clone(), &allowed).failed(&error.to_string());
+        drop(self.link.end_report(attempt.clone(), String::new(), &error.to_string()));
         Refusal::Failed(error.to_string())
     }
 
-    async fn dial(&self, mut attempt: Attempt, dial: Dial) -> Result<Upstream, Refusal> {
+    async fn dial(
+        &self,
+        mut attempt: Attempt,
+        dial: Dial,
+        report: Option<EndReport>,
+    ) -> Result<Upstream, Refusal> {
+        let mut report = report.ok_or_else(unavailable)?;
         let port = u16::try_from(attempt.port).map_err(|_| unavailable())?;
         let Dial {
             addresses,
@@ -282,17 +288,21 @@ impl Connector {
             requests_only,
             ..
         } = dial;
-        let mut tls = TlsParts { certificate: dial.opens_tls, headers: dial.headers };
+        let mut tls = TlsParts {
+            certificate: dial.opens_tls,
+            headers: dial.headers,
+            trusted_roots: dial.trusted_roots,
+        };
         take_approval(&mut attempt, approval);
         let allowed = Allowed { attempt, connection_id, any_protocol, requests_only };
         if is_counted {
             self.budget.reopen();
         }
-        let mut report = EndReport::new(self.link.clone(), &allowed);
         let mut failure = "it has no address".to_owned();
         for address in addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok()).take(MAX_DIALS) {
             match timeout(DIAL_TIMEOUT, TcpStream::connect(SocketAddr::new(address, port))).await {
                 Ok(Ok(stream)) => {
+                    report.begun();
                     // Small messages must not wait for each other.
                     let _ = stream.set_nodelay(true);
                     let Allowed { attempt, connection_id, .. } = allowed.clone();

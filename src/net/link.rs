@@ -17,12 +17,13 @@ use tokio::{
 };
 
 use super::{
+    end_report::EndReport,
     limits::{MAX_STREAMS, VERDICT_TIMEOUT},
     program,
 };
 use crate::{
     proto::net::{
-        Attempt, Ended, FromNet, Question, Ready, Reevaluate, ToNet, Verdict, Withdrawn, from_net::Message,
+        Attempt, FromNet, Question, Ready, Reevaluate, ToNet, Verdict, Withdrawn, from_net::Message,
         question::About, to_net, verdict,
     },
     sys::{fdpass::FrameReceiver, frame_stream::FrameStream},
@@ -38,6 +39,8 @@ const MAX_QUEUED_MESSAGES: usize = 3 * (MAX_CONNECTIONS + MAX_STREAMS);
 pub(super) struct Answer {
     pub(super) verdict: verdict::Verdict,
     pub(super) sockets: Vec<OwnedFd>,
+    /// Of what the verdict allows to be carried: nobody may take it any more, because the program has gone.
+    pub(super) report: Option<EndReport>,
 }
 
 /// The gateway has not answered, or is gone.
@@ -59,7 +62,9 @@ pub(super) struct GatewayLink {
 /// A question without a verdict.
 #[derive(Debug)]
 struct Pending {
-    answer: oneshot::Sender<Answer>,
+    /// `None`: nobody waits for it any more.
+    answer: Option<oneshot::Sender<Answer>>,
+    attempt: Attempt,
     /// Says that it waits for a person; `None`: that is known.
     waits: Option<oneshot::Sender<()>>,
 }
@@ -102,10 +107,14 @@ impl GatewayLink {
         let number = self.last_number.fetch_add(1, Relaxed) + 1;
         let (answer, mut answered) = oneshot::channel();
         let (waits, mut waiting) = oneshot::channel();
-        self.lock().insert(number, Pending { answer, waits: Some(waits) });
-        let _forget = ForgetOnDrop { link: self, number };
+        let pending = Pending { answer: Some(answer), attempt: attempt.clone(), waits: Some(waits) };
+        self.lock().insert(number, pending);
+        let mut forget = ForgetOnDrop { link: self, number, is_asked: false };
         let question = Question { number, attempt: Some(attempt.clone()), about: Some(about) };
-        self.outgoing.send(Message::Question(question)).await.map_err(|_| NoVerdict)?;
+        if self.outgoing.send(Message::Question(question)).await.is_err() {
+            return Err(NoVerdict);
+        }
+        forget.is_asked = true;
         tokio::select! {
             biased;
             answer = &mut answered => return answer.map_err(|_| NoVerdict),
@@ -132,9 +141,9 @@ impl GatewayLink {
         self.reevaluate.notified().await;
     }
 
-    /// Reports the end of a connection that was allowed. Called where nothing can wait; there is room for the ends of all.
-    pub(super) fn report(&self, ended: Ended) {
-        let _ = self.outgoing.try_send(Message::Ended(ended));
+    /// For something that was allowed, and has failed for this reason so far.
+    pub(super) fn end_report(&self, attempt: Attempt, connection_id: String, failure: &str) -> EndReport {
+        EndReport::new(self.outgoing.clone(), attempt, connection_id, failure)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Pending>> {
@@ -142,16 +151,25 @@ impl GatewayLink {
     }
 }
 
-/// A question whose asker is gone has no place in the table, and a person is not asked it any more.
+/// The verdict about a question whose asker is gone is waited for, because it may allow something; a person is not asked it any more.
 struct ForgetOnDrop<'a> {
     link: &'a GatewayLink,
     number: u64,
+    /// There will be a verdict.
+    is_asked: bool,
 }
 
 impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
-        let forgotten = self.link.lock().remove(&self.number);
-        if forgotten.is_some_and(|pending| pending.waits.is_none()) {
+        if !self.is_asked {
+            self.link.lock().remove(&self.number);
+            return;
+        }
+        let is_withdrawn = self.link.lock().get_mut(&self.number).is_some_and(|pending| {
+            pending.answer = None;
+            pending.waits.is_none()
+        });
+        if is_withdrawn {
             // There is room for it; see `MAX_QUEUED_MESSAGES`.
             let _ = self.link.outgoing.try_send(Message::Withdrawn(Withdrawn { number: self.number }));
         }
@@ -186,10 +204,18 @@ impl Verdicts {
                 let _ = waits.map(|waits| waits.send(()));
                 continue;
             }
-            let asker = self.link.lock().remove(&number);
-            if let Some(asker) = asker {
-                // Likewise.
-                let _ = asker.answer.send(Answer { verdict, sockets: frame.descriptors });
+            let asked = self.link.lock().remove(&number);
+            if let Some(Pending { answer, attempt, waits: _ }) = asked {
+                let report = match &verdict {
+                    verdict::Verdict::Dial(dial) => {
+                        let id = dial.connection_id.clone();
+                        Some(self.link.end_report(attempt, id, "the program has gone"))
+                    }
+                    _ => None,
+                };
+                let answered = Answer { verdict, sockets: frame.descriptors, report };
+                // Likewise; then what was allowed ends here.
+                let _ = answer.map(|answer| answer.send(answered));
             }
         }
     }

@@ -1,6 +1,11 @@
 //! Listens for the sandbox's programs: for those that speak to a proxy, and for those that ask for names.
 
-use std::{convert::Infallible, io, sync::Arc};
+use std::{
+    convert::Infallible,
+    io,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
 use base64::Engine as _;
 use hyper::{Method, Request, Response, StatusCode, body::Incoming, header::PROXY_AUTHORIZATION};
@@ -62,8 +67,13 @@ pub(super) async fn serve(confined: Confined) -> io::Result<()> {
         tokio::spawn(accept(listener, places.clone(), Pace::new(ACCEPTS_PER_S), serve));
     }
     if let Some(ResolverSockets { udp, tcp }) = resolver {
-        let names = Names::new(connector, places.clone());
-        tokio::spawn(names.clone().answer_datagrams(UdpSocket::from_std(udp)?));
+        let udp = UdpSocket::from_std(udp)?;
+        let sandbox = match udp.local_addr()?.ip() {
+            IpAddr::V4(address) => address,
+            IpAddr::V6(_) => Ipv4Addr::LOCALHOST,
+        };
+        let names = Names::new(connector, places.clone(), sandbox);
+        tokio::spawn(names.clone().answer_datagrams(udp));
         let answer = move |program| names.clone().answer_stream(program);
         tokio::spawn(accept(TcpListener::from_std(tcp)?, places, Pace::new(ACCEPTS_PER_S), answer));
     }

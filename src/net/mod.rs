@@ -5,7 +5,7 @@
 //! and dials the very address that was allowed. It has an id of its own where there is one, no file, no capability, and ends with
 //! the gateway's socket.
 //!
-//! Files in order of import: `limits`, `program`, `link`, `resolver`, `budget`, `open`, `outcome`, `tls`, `connector`, `prefixed`,
+//! Files in order of import: `limits`, `program`, `end_report`, `link`, `resolver`, `budget`, `open`, `outcome`, `tls`, `connector`, `prefixed`,
 //! `idle`, `websocket`, `target`, `send`, `http`, `tunnel`, `socks`, `accept`,
 //! `transparent`, `unix`, `names`, `confine`, `listen`.
 
@@ -13,6 +13,7 @@ mod accept;
 mod budget;
 mod confine;
 mod connector;
+mod end_report;
 mod http;
 mod idle;
 mod limits;

@@ -51,18 +51,21 @@ pub(super) struct Names {
     questions: Arc<Semaphore>,
     pace: Pace,
     accepts: Pace,
+    /// The sandbox's address on its loopback.
+    sandbox: Ipv4Addr,
     /// Held while one question is answered: two for the same name would be in each other's way.
     table: Mutex<Table>,
 }
 
 impl Names {
-    pub(super) fn new(connector: Arc<Connector>, places: Arc<Semaphore>) -> Arc<Self> {
+    pub(super) fn new(connector: Arc<Connector>, places: Arc<Semaphore>, sandbox: Ipv4Addr) -> Arc<Self> {
         Arc::new(Self {
             connector,
             places,
             questions: Arc::new(Semaphore::new(MAX_QUESTIONS)),
             pace: Pace::new(QUESTIONS_PER_S),
             accepts: Pace::new(ACCEPTS_PER_S),
+            sandbox,
             table: Mutex::default(),
         })
     }
@@ -206,7 +209,7 @@ impl Table {
         self.make_room(&name, missing.len());
         let known = self.names.get(&name).map(|known| known.address);
         let candidates = known.into_iter().chain(
-            synthetic::candidates(&name)
+            synthetic::candidates(&name, names.sandbox)
                 .filter(|address| self.names.values().all(|known| known.address != *address))
                 .take(if known.is_some() { 0 } else { MAX_ADDRESSES_TRIED }),
         );

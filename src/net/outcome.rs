@@ -5,16 +5,16 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Instant,
 };
 
+use bytes::Bytes;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
 };
 
-use super::{budget::Budget, link::GatewayLink, open::OpenPlace};
-use crate::proto::net::{Attempt, Ended, Header, ServerCertificate};
+use super::{budget::Budget, end_report::EndReport, open::OpenPlace};
+use crate::proto::net::{Attempt, Header, ServerCertificate};
 
 /// Why there is no connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,42 +71,14 @@ pub(super) struct TlsParts {
     pub(super) certificate: Option<ServerCertificate>,
     /// That take the place of those of the program's request.
     pub(super) headers: Vec<Header>,
+    /// By which certificates alone the server is verified; none: by the host's.
+    pub(super) trusted_roots: Vec<Bytes>,
 }
 
 impl std::fmt::Debug for TlsParts {
     /// No key and no secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("TlsParts")
-    }
-}
-
-/// Reports the end of what was allowed, once.
-#[derive(Debug)]
-pub(super) struct EndReport {
-    link: Arc<GatewayLink>,
-    began: Instant,
-    ended: Ended,
-}
-
-impl EndReport {
-    pub(super) fn new(link: Arc<GatewayLink>, allowed: &Allowed) -> Self {
-        let ended = Ended {
-            attempt: Some(allowed.attempt.clone()),
-            connection_id: allowed.connection_id.clone(),
-            ..Ended::default()
-        };
-        Self { link, began: Instant::now(), ended }
-    }
-
-    pub(super) fn failed(&mut self, failure: &str) {
-        failure.clone_into(&mut self.ended.failure);
-    }
-}
-
-impl Drop for EndReport {
-    fn drop(&mut self) {
-        let duration_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.link.report(Ended { duration_ms, ..std::mem::take(&mut self.ended) });
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nix::sys::stat::fstat;
 use tokio::{
     io::Interest,
     net::{TcpStream, UnixStream},
@@ -19,8 +20,8 @@ pub(super) struct ProgramEnd {
     /// Of TCP: its address, and the listener's that it has come to.
     pub(super) own: String,
     pub(super) listener: String,
-    /// Of a unix socket: its process; 0: it is not known.
-    pub(super) peer_pid: u32,
+    /// Of a unix socket: the inode of the end that was accepted; 0: it is not known.
+    pub(super) socket_inode: u32,
 }
 
 impl ProgramEnd {
@@ -34,8 +35,8 @@ impl ProgramEnd {
 
     /// Of a unix socket.
     pub(super) fn of_unix(program: &UnixStream) -> Self {
-        let peer = program.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok());
-        Self { peer_pid: peer.unwrap_or_default(), ..Self::default() }
+        let inode = fstat(program).ok().and_then(|found| u32::try_from(found.st_ino).ok());
+        Self { socket_inode: inode.unwrap_or_default(), ..Self::default() }
     }
 
     /// As a terminal's, as the program says.

@@ -6,7 +6,7 @@
 use std::io;
 
 use hyper::{
-    Request, Response, Uri, Version,
+    Request, Response, StatusCode, Uri, Version,
     body::Incoming,
     client::conn,
     header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, TE},
@@ -55,6 +55,8 @@ pub(super) enum SendError {
     Tls(io::Error),
     #[error("TLS is for a name")]
     NoName,
+    #[error("the server has changed to a protocol that was not asked for")]
+    UnaskedProtocol,
 }
 
 /// A request that was allowed, and how it is sent.
@@ -86,7 +88,9 @@ pub(super) async fn send(
         (Scheme::Http, _) => by_http_1(upstream, request, (destination, scheme), websocket, place).await?,
         (Scheme::Https, Host::Address(_)) => return Err(SendError::NoName),
         (Scheme::Https, Host::Name(name)) => {
-            let (stream, version) = tls.connect(upstream, name, offered).await.map_err(SendError::Tls)?;
+            let roots = std::mem::take(&mut upstream.tls.trusted_roots);
+            let (stream, version) =
+                tls.connect(upstream, name, offered, &roots).await.map_err(SendError::Tls)?;
             set(request.headers_mut(), secret_headers);
             match version {
                 HttpVersion::One => {
@@ -102,6 +106,10 @@ pub(super) async fn send(
         }
     };
     let upgrade = websocket::answered(websocket, &mut response);
+    // What follows would be no answer to this request.
+    if upgrade.is_none() && response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(SendError::UnaskedProtocol);
+    }
     remove_hop_headers(response.headers_mut());
     if upgrade.is_some() {
         websocket::set_headers(response.headers_mut());

@@ -46,35 +46,26 @@ pub(super) struct ServerTls {
 impl ServerTls {
     /// By which roots (DER) servers are verified. What is no certificate is left out; with none, no server is verified.
     pub(super) fn new(roots: &[Bytes]) -> io::Result<Self> {
-        let mut store = RootCertStore::empty();
-        store.add_parsable_certificates(roots.iter().map(|root| CertificateDer::from(root.as_ref())));
-        let config = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(io::Error::other)?
-            .with_root_certificates(store)
-            .with_no_client_auth();
-        let offering = |protocols: &[&[u8]]| {
-            let mut config = config.clone();
-            config.alpn_protocols = protocols.iter().map(|one| one.to_vec()).collect();
-            Arc::new(config)
-        };
-        Ok(Self { one: offering(&[HTTP_1]), either: offering(&[HTTP_2, HTTP_1]) })
+        let offering = |version| client_config(roots, version).map(Arc::new);
+        Ok(Self { one: offering(HttpVersion::One)?, either: offering(HttpVersion::Two)? })
     }
 
     /// Begins TLS to a server, for its name. `offered`: the highest version that the request can be sent in. The end of the connection says
-    /// why there is none.
+    /// why there is none. `own_roots`: verified by these alone, if there are any.
     pub(super) async fn connect(
         &self,
         upstream: Upstream,
         name: &HostName,
         offered: HttpVersion,
+        own_roots: &[Bytes],
     ) -> io::Result<(client::TlsStream<Upstream>, HttpVersion)> {
-        let config = match offered {
-            HttpVersion::One => &self.one,
-            HttpVersion::Two => &self.either,
+        let config = match (own_roots, offered) {
+            ([], HttpVersion::One) => self.one.clone(),
+            ([], HttpVersion::Two) => self.either.clone(),
+            (own_roots, offered) => Arc::new(client_config(own_roots, offered)?),
         };
         let name = ServerName::try_from(name.as_str().to_owned()).map_err(io::Error::other)?;
-        let begun = TlsConnector::from(config.clone()).connect(name, upstream).into_fallible();
+        let begun = TlsConnector::from(config).connect(name, upstream).into_fallible();
         let stream = match timeout(DIAL_TIMEOUT, begun).await.map_err(|_| io::ErrorKind::TimedOut)? {
             Ok(stream) => stream,
             Err((error, mut upstream)) => {
@@ -85,6 +76,22 @@ impl ServerTls {
         let version = version(stream.get_ref().1.alpn_protocol());
         Ok((stream, version))
     }
+}
+
+/// By these roots (DER), offering HTTP/1.1, and HTTP/2 where that is the highest.
+fn client_config(roots: &[Bytes], highest: HttpVersion) -> io::Result<ClientConfig> {
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(roots.iter().map(|root| CertificateDer::from(root.as_ref())));
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .with_root_certificates(store)
+        .with_no_client_auth();
+    config.alpn_protocols = match highest {
+        HttpVersion::One => vec![HTTP_1.to_vec()],
+        HttpVersion::Two => vec![HTTP_2.to_vec(), HTTP_1.to_vec()],
+    };
+    Ok(config)
 }
 
 /// Ends the TLS of a program that asks for this name.

@@ -12,7 +12,7 @@ pub const SOCKET_PREFIX: &str = "unix:";
 const MAX_PATH_BYTES: usize = 255;
 
 /// Where services listen that are never let in, as directories or files with their first parts. `*` is one part.
-const REFUSED: [(&str, &str); 19] = [
+const REFUSED: [(&str, &str); 16] = [
     ("/run/dbus", "it is D-Bus"),
     ("/run/user/*/bus", "it is D-Bus"),
     ("/run/user/*/dbus-1", "it is D-Bus"),
@@ -25,22 +25,22 @@ const REFUSED: [(&str, &str); 19] = [
     ("/run/user/*/ssh-agent", "it is an agent with keys"),
     ("/run/user/*/ssh-agent.socket", "it is an agent with keys"),
     ("/run/user/*/openssh_agent", "it is an agent with keys"),
-    ("/run/user/*/pipewire-0", "it is the user's desktop"),
     ("/run/user/*/pulse", "it is the user's desktop"),
-    ("/run/user/*/wayland-0", "it is the user's desktop"),
-    ("/run/user/*/wayland-1", "it is the user's desktop"),
     ("/tmp/.X11-unix", "it is the user's desktop"),
     ("/tmp/.ICE-unix", "it is the user's desktop"),
     ("/proc", "it is a process's descriptor"),
 ];
 
-/// Beginnings of names of files at which agents and D-Bus listen, in whichever directory.
-const REFUSED_NAMES: [(&str, &str); 5] = [
+/// Beginnings of names of files at which agents, D-Bus and the desktop listen, in whichever directory: a compositor counts its sockets up, and
+/// XDG_RUNTIME_DIR can be anywhere.
+const REFUSED_NAMES: [(&str, &str); 7] = [
     ("S.gpg-agent", "it is an agent with keys"),
     ("S.scdaemon", "it is an agent with keys"),
     ("agent.", "it is an agent with keys"),
     ("dbus-", "it is D-Bus"),
     ("system_bus_socket", "it is D-Bus"),
+    ("wayland-", "it is the user's desktop"),
+    ("pipewire-", "it is the user's desktop"),
 ];
 
 /// The path of a socket that may be let in.
@@ -122,7 +122,9 @@ mod tests {
 
     #[test]
     fn a_socket_has_one_path_and_those_of_the_users_session_have_none() {
-        for plain in ["/run/docker.sock", "/run/user/1000/podman/podman.sock", "/srv/x y.sock"] {
+        for plain in
+            ["/run/docker.sock", "/run/user/1000/podman/podman.sock", "/srv/x y.sock", "/srv/wayland.sock"]
+        {
             assert_eq!(SocketPath::parse(plain).expect(plain).to_string(), format!("unix:{plain}"));
         }
         for wrong in ["", "run/x", "/", "/run/", "/run//x", "/run/./x", "/run/../x", "/run/x\n", "@x"] {
@@ -139,6 +141,10 @@ mod tests {
             "/tmp/ssh-XXabc/agent.123",
             "/run/systemd/private",
             "/tmp/.X11-unix/X0",
+            "/run/user/1000/wayland-0",
+            "/run/user/1000/wayland-7",
+            "/run/user/1000/pipewire-1-manager",
+            "/home/u/runtime/wayland-display",
             "/tmp/dbus-abc",
             "/proc/1/root/run/docker.sock",
         ] {

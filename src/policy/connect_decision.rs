@@ -6,6 +6,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
+    AbsPath,
     command::rule::{Decision, RuleMode},
     connect::{
         Approved, ConnectRequest, ConnectRule, ConnectingProgram, Credential, DialTarget, TlsHandling, Tunnel,
@@ -45,6 +46,8 @@ pub struct ConnectDecision {
     pub tls: TlsHandling,
     /// What a request in opened TLS is given, when it is allowed: of a name, by the rules that could allow its address.
     pub credentials: Vec<AppliedCredential>,
+    /// By which certificates the server of such a request is verified, likewise; none: by the host's trusted roots.
+    pub authorities: Vec<AppliedCa>,
     /// Rules that only watch, and that would have denied or allowed.
     pub observed: Vec<String>,
 }
@@ -54,6 +57,15 @@ pub struct ConnectDecision {
 pub struct AppliedCredential {
     /// The secret, and where it is put.
     pub credential: Credential,
+    /// The rule.
+    pub rule: String,
+}
+
+/// A file by whose certificates a server is verified, and the rule that says so.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AppliedCa {
+    /// The file.
+    pub file: AbsPath,
     /// The rule.
     pub rule: String,
 }
@@ -122,6 +134,7 @@ impl PolicySet {
                 let granting: Vec<_> = rules.granting().filter(|rule| rule.names_host(host)).collect();
                 ConnectDecision {
                     credentials: credentials(&granting, request),
+                    authorities: authorities(&granting, request),
                     ..rules.decide_as(Decision::Allow, rule, rule.tunnel)
                 }
             }
@@ -208,6 +221,7 @@ impl PolicySet {
             Some(asking) => rules.decide_by(asking, tunnel),
             None => ConnectDecision {
                 credentials: credentials(&allowing, request),
+                authorities: authorities(&allowing, request),
                 ..rules.decide_as(Decision::Allow, rule, tunnel)
             },
         }
@@ -216,15 +230,30 @@ impl PolicySet {
 
 /// What the rules that allow a request give to it. Of a connection as a whole nobody knows what is asked in it.
 fn credentials(allowing: &[&ConnectRule], request: &ConnectRequest<'_>) -> Vec<AppliedCredential> {
-    let is_about = |rule: &&ConnectRule| {
-        !rule.is_about_requests() || request.http.is_some_and(|http| rule.matches_request(http))
-    };
     let applied = |rule: &ConnectRule| {
         let credential = rule.credential.clone()?;
         Some(AppliedCredential { credential, rule: rule.id.clone() })
     };
-    let all: BTreeSet<_> = allowing.iter().copied().filter(is_about).filter_map(applied).collect();
+    let all: BTreeSet<_> = about(allowing, request).filter_map(applied).collect();
     all.into_iter().collect()
+}
+
+/// By what the rules that allow a request have its server verified.
+fn authorities(allowing: &[&ConnectRule], request: &ConnectRequest<'_>) -> Vec<AppliedCa> {
+    let applied = |rule: &ConnectRule| Some(AppliedCa { file: rule.ca.clone()?, rule: rule.id.clone() });
+    let all: BTreeSet<_> = about(allowing, request).filter_map(applied).collect();
+    all.into_iter().collect()
+}
+
+/// Those that are about the request that is asked for, or about all.
+fn about<'a>(
+    allowing: &[&'a ConnectRule],
+    request: &ConnectRequest<'_>,
+) -> impl Iterator<Item = &'a ConnectRule> {
+    let is_about = |rule: &&ConnectRule| {
+        !rule.is_about_requests() || request.http.is_some_and(|http| rule.matches_request(http))
+    };
+    allowing.iter().copied().filter(is_about)
 }
 
 /// The rules that count for one request.
@@ -310,6 +339,7 @@ impl<'a> Applying<'a> {
             requests_only: self.requests_only,
             tls: self.tls,
             credentials: Vec::new(),
+            authorities: Vec::new(),
             observed: self.observed.clone(),
         }
     }

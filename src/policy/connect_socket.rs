@@ -23,6 +23,7 @@ impl PolicySet {
             requests_only: false,
             tls: TlsHandling::Carry,
             credentials: Vec::new(),
+            authorities: Vec::new(),
             observed: observed.clone(),
         };
         let is_let_in =

@@ -106,6 +106,11 @@ impl PolicySet {
         self.secrets.values().map(|source| source.file.as_path())
     }
 
+    /// The files by whose certificates servers are verified.
+    pub fn ca_files(&self) -> impl Iterator<Item = &Path> {
+        self.connect_rules().iter().filter_map(|rule| rule.ca.as_ref()).map(super::AbsPath::as_path)
+    }
+
     /// Whether a variable of this name is a secret. No caller may set it.
     pub fn is_secret(&self, name: &str) -> bool {
         self.secrets.contains_key(name)

@@ -6,7 +6,7 @@ use super::{
     caches,
     files::FilesTurn,
     launch_context::{FILESYSTEM_TIMEOUT, LaunchContext},
-    sandboxes::sandbox_key,
+    sandboxes::{key_of, sandbox_key},
     session::Session,
 };
 use crate::{
@@ -21,6 +21,7 @@ use crate::{
         handle::Sandbox,
         launch::LaunchError,
         net_link::AuthorityError,
+        sandbox_state::SandboxState,
         spec::{
             AgentUse, CallerHome, GitIdentity, Root, SandboxAssignment, SandboxSpec, SessionFilesUse,
             SharedCache, Sharing,
@@ -103,8 +104,12 @@ impl Session {
         };
         let turn = if shares_files(exec_spec) { Some(self.files.turn().await) } else { None };
         let alone = sharing == Sharing::Exclusive && turn.is_some();
-        let session_network = (alone && exec_spec.network() == Network::None)
-            .then(|| self.networks.of(context, self.principal, sandbox_key(exec_spec)));
+        let session_network = match exec_spec.network() {
+            Network::None | Network::Proxy if alone => {
+                Some(self.networks.of(context, self.principal, sandbox_key(exec_spec)).await)
+            }
+            Network::None | Network::Proxy | Network::Host => None,
+        };
         let spec = SandboxSpec {
             id: format!("sbx_{}", ulid::Ulid::generate()),
             profile_name: exec_spec.profile_name().to_string(),
@@ -146,9 +151,19 @@ impl Session {
     }
 
     /// A sandbox of the gateway before serves this session.
-    pub fn share_files_of(&self, adopted: &Arc<Sandbox>) {
+    pub fn share_with_adopted(
+        self: &Arc<Self>,
+        context: &LaunchContext,
+        facts: &SandboxState,
+        adopted: &Arc<Sandbox>,
+    ) {
         if adopted.has_session_files() {
             self.files.adopt(adopted.clone());
+        }
+        if adopted.has_session_network() {
+            let networks = self.networks.adopt(context, self.principal, key_of(facts), adopted.clone());
+            // So that the session has it when that sandbox ends.
+            tokio::spawn(networks);
         }
     }
 

@@ -35,6 +35,11 @@ pub(super) fn sandbox_key(exec_spec: &ExecSpec) -> SandboxKey {
     (exec_spec.profile_name().clone(), exec_spec.network(), exec_spec.confinement())
 }
 
+/// Of a sandbox that another gateway has launched.
+pub(super) fn key_of(facts: &SandboxState) -> SandboxKey {
+    (facts.profile.clone(), facts.network, facts.assignment.confinement)
+}
+
 impl Sandboxes {
     /// The launch to wait for. One that has failed, or whose sandbox was lost, is nobody's any more.
     pub(super) fn launch_cell(&self, key: SandboxKey) -> Arc<LaunchCell> {
@@ -57,8 +62,7 @@ impl Sandboxes {
 
     /// Adds a shared sandbox that another gateway has launched.
     pub fn adopt(&self, facts: &SandboxState, sandbox: Arc<Sandbox>) {
-        let key = (facts.profile.clone(), facts.network, facts.assignment.confinement);
-        match self.lock().entry(key) {
+        match self.lock().entry(key_of(facts)) {
             Entry::Vacant(place) => {
                 place.insert(Arc::new(OnceCell::new_with(Some(Ok(sandbox)))));
             }

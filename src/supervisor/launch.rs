@@ -15,7 +15,7 @@ use prost::Message;
 
 use super::{
     gate_launch::{self, GateLaunch, StartedGate},
-    launch_network::{LaunchNetwork, PreparedNetwork, UserNamespace},
+    launch_network::{LaunchNetwork, PreparedNetwork, SessionNetworkMaker, UserNamespace},
     outcome::{read_outcome, wait_until_ready},
     setup::{self, LaunchSockets, NetworkMaker, OOM_SCORE_STEP, PlanDescriptors, StageError},
     subordinate_maps::{self, IdMaps},
@@ -91,34 +91,39 @@ fn launch(
 
     let id_maps = maps(plan, identity);
     let given = std::mem::take(&mut descriptors.session_network);
-    let network = LaunchNetwork::enter(plan, &id_maps, network, &given)?;
-    drop(given);
+    let network = LaunchNetwork::enter(plan, &id_maps, network, given)?;
 
     let (permission, permit) = pipe()?;
     let (outcome, report) = pipe()?;
     let (supervisors_end, gates_end) = gate_launch::sockets(plan)?.unzip();
     let (cloned, birthplace) = clone_supervisor(identity, &descriptors, &network)?;
-    let (maker, made, user_namespace) = match network {
+    let (names, session, session_maker, user_namespace) = match network {
         LaunchNetwork::Host | LaunchNetwork::Clone => {
-            (NetworkMaker::Clone, Vec::new(), UserNamespace::Gateways)
+            (NetworkMaker::Clone, Vec::new(), SessionNetworkMaker::Earlier, UserNamespace::Gateways)
         }
-        LaunchNetwork::Entered { names, made, user_namespace } => {
-            (NetworkMaker::Launcher(names), made, user_namespace)
+        LaunchNetwork::Entered { names, session, maker, user_namespace } => {
+            (NetworkMaker::Launcher(names), session, maker, user_namespace)
         }
     };
     match cloned {
         Cloned::Child => {
-            drop((permit, outcome, gates_end, made, descriptors.gate_listener.take()));
+            drop((permit, outcome, gates_end, descriptors.gate_listener.take()));
+            // For the gateway after this one.
+            descriptors.session_network = session;
             setup::run(
                 plan,
                 identity,
                 descriptors,
                 LaunchSockets { permission, report, gate: supervisors_end },
-                maker,
+                names,
             )
         }
         Cloned::Parent { pid, pidfd } => {
-            drop((permission, report, supervisors_end, maker));
+            drop((permission, report, supervisors_end, names));
+            let made = match session_maker {
+                SessionNetworkMaker::This => session,
+                SessionNetworkMaker::Earlier => Vec::new(),
+            };
             let seated = match birthplace {
                 InitialCgroup::Sandbox => Ok(()),
                 InitialCgroup::Launcher => setup::cgroups::move_into_v2_cgroup(&descriptors, pid),

@@ -70,11 +70,22 @@ pub(super) enum LaunchNetwork {
     Entered {
         /// As the plan wants it.
         names: PreparedNames,
-        /// The descriptors of a session's network that this launch has made.
-        made: Vec<OwnedFd>,
+        /// The descriptors of a session's network, which its next sandboxes are given. Empty: it is this sandbox's alone.
+        session: Vec<OwnedFd>,
+        /// Who has made that.
+        maker: SessionNetworkMaker,
         /// Whose ids the launcher may map.
         user_namespace: UserNamespace,
     },
+}
+
+/// Which launch has made a session's network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SessionNetworkMaker {
+    /// This one.
+    This,
+    /// One before.
+    Earlier,
 }
 
 /// The user namespace of a launcher.
@@ -87,35 +98,38 @@ pub(super) enum UserNamespace {
 }
 
 impl LaunchNetwork {
-    /// Enters what the plan says; `given` are the descriptors of a session's network that an earlier launch has made.
+    /// Enters what the plan says; `given` are the descriptors of a session's network that an earlier launch has made, or none.
     pub(super) fn enter(
         plan: &SandboxPlan,
         maps: &IdMaps,
         prepared: Option<PreparedNetwork>,
-        given: &[OwnedFd],
+        given: Vec<OwnedFd>,
     ) -> Result<Self, StageError> {
-        let made = match (plan.own_network, prepared, plan.session_network) {
+        let (session, maker) = match (plan.own_network, prepared, plan.session_network) {
             (false, None, _) => return Ok(Self::Host),
             (false, Some(prepared), _) => return prepared.restore_host_network().map(|()| Self::Host),
             (true, None, None) => return Ok(Self::Clone),
-            (true, Some(_), None) => Vec::new(),
+            (true, Some(_), None) => (Vec::new(), SessionNetworkMaker::This),
             (true, _, Some(_)) if !given.is_empty() => {
-                enter(given)?;
-                Vec::new()
+                enter(&given)?;
+                (given, SessionNetworkMaker::Earlier)
             }
-            (true, Some(_), Some(_)) => vec![file::open_read(Path::new(OWN_NETWORK)).map_err(step(4))?],
+            (true, Some(_), Some(_)) => {
+                let own = file::open_read(Path::new(OWN_NETWORK)).map_err(step(4))?;
+                (vec![own], SessionNetworkMaker::This)
+            }
             (true, None, Some(_)) => {
                 let made = make(maps)?;
                 enter(&made)?;
                 loopback::bring_up().map_err(StageError::of(Stage::Loopback))?;
-                made
+                (made, SessionNetworkMaker::This)
             }
         };
-        let user_namespace = match given.len().max(made.len()) {
+        let user_namespace = match session.len() {
             0 | 1 => UserNamespace::Gateways,
             _ => UserNamespace::SessionNetworks,
         };
-        Ok(Self::Entered { names: PreparedNames::prepare(plan)?, made, user_namespace })
+        Ok(Self::Entered { names: PreparedNames::prepare(plan)?, session, maker, user_namespace })
     }
 }
 

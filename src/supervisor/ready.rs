@@ -36,6 +36,8 @@ pub struct Ready {
     pub route_counters: Option<RouteCounters>,
     /// What it has in common with the other sandboxes of its session, for the next one.
     pub session_files: SharedFiles,
+    /// The namespaces of the network that it shares with others of its session, for the next gateway. Empty: it shares none.
+    pub session_network: Vec<Arc<OwnedFd>>,
     /// The commands' id on the host, where it is not the gateway's user's; 0: it is.
     pub command_host_id: u32,
     /// The network is the sandbox's own.

@@ -4,7 +4,7 @@
 use std::{fs, path::Path, sync::Arc};
 
 use crate::support::{
-    EndOfInput, Gateway, Options, Session, Terminal,
+    Command, EndOfInput, Gateway, Options, Session, Terminal,
     api::{Network, Outcome},
     code, is_root, skip,
 };
@@ -27,15 +27,29 @@ fn without_limits(policy: &mut toml::Table) {
     }
 }
 
-async fn serve(session: &Session) -> Terminal {
-    let server = session.command("python3").args(["-u", "-c", SERVER]).create().await;
+/// Commands of a session with one network.
+#[derive(Clone, Copy)]
+struct Commands<'a>(&'a Session, Network);
+
+impl Commands<'_> {
+    fn command(self, program: &str) -> Command {
+        self.0.command(program).with(|request| request.network = self.1 as i32)
+    }
+
+    fn sh(self, script: &str) -> Command {
+        self.command("sh").args(["-c", script])
+    }
+}
+
+async fn serve(commands: Commands<'_>) -> Terminal {
+    let server = commands.command("python3").args(["-u", "-c", SERVER]).create().await;
     server.until("ready").await;
     server
 }
 
 /// What a client of the session says, under a profile.
-async fn fetch(session: &Session, profile: &str) -> Result<String, String> {
-    let client = session.command("bash").args(["-c", CLIENT]);
+async fn fetch(commands: Commands<'_>, profile: &str) -> Result<String, String> {
+    let client = commands.command("bash").args(["-c", CLIENT]);
     let done = client.with(|request| request.profile = profile.into()).finish().await;
     match code(&done.outcome) {
         0 => Ok(done.text()),
@@ -43,42 +57,77 @@ async fn fetch(session: &Session, profile: &str) -> Result<String, String> {
     }
 }
 
-async fn must_meet(session: &Session, other: &Session) {
-    let server = serve(session).await;
-    assert_eq!(fetch(session, "workspace").await.as_deref(), Ok("hello\n"));
+async fn must_meet(commands: Commands<'_>, other: Commands<'_>) {
+    let server = serve(commands).await;
+    assert_eq!(fetch(commands, "workspace").await.as_deref(), Ok("hello\n"));
     // The end of one command's sandbox ends nothing of another's.
-    assert_eq!(fetch(session, "workspace").await.as_deref(), Ok("hello\n"));
-    for (whose, session, profile) in [
-        ("another profile", session, "offline"),
-        ("a sandbox that is to be alone", session, "alone"),
+    assert_eq!(fetch(commands, "workspace").await.as_deref(), Ok("hello\n"));
+    let another_network = match commands.1 {
+        Network::None => Network::Proxy,
+        _ => Network::None,
+    };
+    for (whose, commands, profile) in [
+        ("another profile", commands, "offline"),
+        ("a sandbox that is to be alone", commands, "alone"),
+        ("another network", Commands(commands.0, another_network), "workspace"),
         ("another session", other, "workspace"),
     ] {
-        let refused = fetch(session, profile).await.expect_err(whose);
+        if profile == "offline" && commands.1 == Network::Proxy {
+            // It offers no other network.
+            continue;
+        }
+        let refused = fetch(commands, profile).await.expect_err(whose);
         assert!(refused.contains("Connection refused"), "{whose}: {refused}");
     }
     server.kill(None).await;
     server.wait().await;
     server.release().await;
     // The network is there when the sandbox that began it is not any more.
-    let server = serve(session).await;
-    assert_eq!(fetch(session, "workspace").await.as_deref(), Ok("hello\n"));
+    let server = serve(commands).await;
+    assert_eq!(fetch(commands, "workspace").await.as_deref(), Ok("hello\n"));
     server.release().await;
-    let refused = fetch(session, "workspace").await.expect_err("its server is gone");
+    let refused = fetch(commands, "workspace").await.expect_err("its server is gone");
     assert!(refused.contains("Connection refused"), "{refused}");
     // As in a network of its own, there is nothing but the loopback, and nobody may change it.
     let links =
-        session.sh("tail -n +3 /proc/net/dev | cut -d: -f1; cat /proc/net/route | wc -l").finish().await;
+        commands.sh("tail -n +3 /proc/net/dev | cut -d: -f1; cat /proc/net/route | wc -l").finish().await;
     assert_eq!(links.text().split_whitespace().collect::<Vec<_>>(), ["lo", "1"]);
     let changed = "import fcntl, socket, struct\ns = socket.socket()\n\
                    fcntl.ioctl(s, 0x8914, struct.pack('16sh', b'lo', 0))";
-    let changed = session.command("python3").args(["-c", changed]).finish().await;
+    let changed = commands.command("python3").args(["-c", changed]).finish().await;
     assert!(changed.text().contains("PermissionError"), "{}", changed.text());
-    let nested = session.sh("unshare --user true").finish().await;
+    let nested = commands.sh("unshare --user true").finish().await;
     assert_ne!(code(&nested.outcome), 0, "{}", nested.text());
 }
 
+/// What began under one gateway is met by what begins under the next one, also when all that the next one has found is over.
+async fn must_meet_after_a_restart(
+    gateway: &Arc<Gateway>,
+    user: Option<u32>,
+    session: &mut Session,
+    network: Network,
+) {
+    let server = serve(Commands(session, network)).await;
+    gateway.crash();
+    gateway.start_again();
+    let caller = match user {
+        Some(user) => gateway.caller_as(user).await,
+        None => gateway.caller().await,
+    };
+    session.go_on(&caller);
+    let (commands, server) = (Commands(session, network), server.over(&caller));
+    assert_eq!(fetch(commands, "workspace").await.as_deref(), Ok("hello\n"));
+    let waiting = commands.sh("echo up; read line; exec 3<>/dev/tcp/127.0.0.1/8123").stdin().create().await;
+    waiting.until("up").await;
+    server.release().await;
+    let server = serve(commands).await;
+    assert_eq!(fetch(commands, "workspace").await.as_deref(), Ok("hello\n"));
+    server.release().await;
+    waiting.release().await;
+}
+
 /// Commands that ask at the same time: each is told of its own names.
-async fn must_be_told_apart(session: &Session) {
+async fn must_be_told_apart(commands: Commands<'_>) {
     if !Path::new("/etc/resolv.conf").exists() {
         println!("SKIPPED: this host has no resolv.conf(5), so that its sandboxes have none");
         return;
@@ -91,7 +140,7 @@ async fn must_be_told_apart(session: &Session) {
              head -c 2 <&3 | od -An -tx1; {then}; exit 1",
             label.len()
         );
-        session.command("bash").args(["-c".to_owned(), question]).stdin()
+        commands.command("bash").args(["-c".to_owned(), question]).stdin()
     };
     let first = ask("first", "read line").create().await;
     first.until("12 34").await;
@@ -113,22 +162,25 @@ async fn must_hold_for(options: Options, has_own_sandboxes: bool) {
         Some(user) => Session::open_as(&gateway, user).await,
         None => Session::open(&gateway).await,
     };
-    let (session, other) = (open().await, open().await);
+    let (mut session, other) = (open().await, open().await);
     let two = [session.idle("one").create().await, session.idle("two").create().await];
     let sandboxes = fs::read_dir(gateway.state.join("sandboxes")).expect("it is there").count();
     assert_eq!(sandboxes, if has_own_sandboxes { 2 } else { 1 });
     for terminal in two {
         terminal.release().await;
     }
-    must_meet(&session, &other).await;
-    if has_own_sandboxes {
-        must_be_told_apart(&session).await;
+    for network in [Network::None, Network::Proxy] {
+        must_meet(Commands(&session, network), Commands(&other, network)).await;
     }
-    let proxied = session.sh("echo $HTTP_PROXY").with(|request| request.network = Network::Proxy as i32);
-    let proxied = proxied.finish().await;
+    if has_own_sandboxes {
+        must_be_told_apart(Commands(&session, Network::None)).await;
+    }
+    let proxied = Commands(&session, Network::Proxy).sh("echo $HTTP_PROXY").finish().await;
     assert!(proxied.text().trim().ends_with("@127.0.0.1:3128"), "{}", proxied.text());
+    for network in [Network::None, Network::Proxy] {
+        must_meet_after_a_restart(&gateway, user, &mut session, network).await;
+    }
     session.close().await;
-    other.close().await;
     gateway.stop();
 }
 

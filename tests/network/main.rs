@@ -3,23 +3,45 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../acp/shim_peer.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod acp_peer;
+
+#[path = "../exec_server/peer.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod peer;
+
+#[path = "../exec_server/socket.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod socket;
+
+#[path = "../mcp/peer.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod mcp_peer;
+
 mod allowed;
 mod asked;
 mod bypass;
 mod clients;
 mod fixture;
 mod forward;
+mod front_ends;
 mod life;
 mod names;
 mod opened;
+mod opened_attacks;
 mod opened_secrets;
 mod opened_servers;
 mod opened_tools;
 mod passed;
+mod private_ca;
+mod program_attacks;
 mod programs;
 mod python_server;
 mod rebinding;
 mod reload;
 mod requests;
+mod rotated;
 mod rules;
+mod socket_attacks;
 mod sockets;

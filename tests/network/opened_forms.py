@@ -133,9 +133,14 @@ def second_of(first):
     return answers[2].decode("latin-1").replace("\r\n", " ") if len(answers) == 3 else f"{len(answers) - 1} answers {answers!r}"
 
 
-for form, attempt in FORMS.items():
-    try:
-        result = attempt()
-    except OSError as error:
-        result = f"refused {error}"
-    print(f"{form}: {result}".replace("\n", " "), flush=True)
+def run(forms):
+    for form, attempt in forms.items():
+        try:
+            result = attempt()
+        except OSError as error:
+            result = f"refused {error}"
+        print(f"{form}: {result}".replace("\n", " "), flush=True)
+
+
+if __name__ == "__main__":
+    run(FORMS)

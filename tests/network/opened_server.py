@@ -1,6 +1,7 @@
 # Servers of HTTPS that show a certificate of the test's own authority, for the name that is asked for. Say what came, and with which
-# headers; answer requests for a websocket; send elsewhere. A server of HTTP on the next port.
-import base64, hashlib, http.server, os, ssl, sys, threading
+# headers; answer requests for a websocket; send elsewhere; answer at length, or for as long as a client reads. A server of HTTP on the next
+# port.
+import base64, hashlib, http.server, os, ssl, sys, threading, time
 
 address, port, directory = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 BEARERS = {}
@@ -19,18 +20,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def answer(self):
+        body = b""
         if "chunked" in (self.headers.get("transfer-encoding") or ""):
             while True:
                 length = int(self.rfile.readline(), 16)
-                self.rfile.read(length)
-                self.rfile.readline()
+                body += self.rfile.read(length)
                 if length == 0:
+                    while self.rfile.readline().strip():
+                        pass
                     break
+                self.rfile.readline()
         else:
-            self.rfile.read(int(self.headers.get("content-length") or 0))
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
         bearer = "|".join(self.headers.get_all("authorization") or [])
         # Which secret came is said by its digest: one that is said itself is masked.
-        digest = hashlib.sha256(bearer.encode()).hexdigest()[:16] if bearer else "-"
+        digest, sent, other = (hashlib.sha256(one).hexdigest()[:16] if one else "-" for one in
+                               (bearer.encode(), body, (self.headers.get("x-other") or "").encode()))
         if self.path == "/ws":
             key = self.headers.get("sec-websocket-key") or ""
             accept = hashlib.sha1(key.encode() + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
@@ -44,13 +49,24 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
         elif self.path.startswith("/to?"):
             self.say(302, "elsewhere\n", [("location", self.path[4:])])
-        elif self.path == "/echo":
+        elif self.path == "/v1/big":
+            self.say(200, "x" * 200_000)
+        elif self.path == "/v1/ticks":
+            self.send_response(200)
+            self.end_headers()
+            self.close_connection = True
+            # The clock is one for the whole host.
+            while True:
+                self.wfile.write(f"{time.monotonic()}\n".encode())
+                self.wfile.flush()
+                time.sleep(0.05)
+        elif self.path.partition("?")[0] == "/echo":
             self.say(200, f"ECHO {bearer}\n")
         else:
             names = ",".join(sorted(name.lower() for name in self.headers.keys()))
             protocol = "https" if isinstance(self.connection, ssl.SSLSocket) else "http"
             self.say(200, f"SERVED {protocol} {self.command} {self.headers.get('host')} {self.path} auth={digest} "
-                          f"[{names}]\n")
+                          f"body={sent} other={other} [{names}]\n")
 
     do_GET = do_POST = do_PUT = do_DELETE = answer
 

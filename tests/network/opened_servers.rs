@@ -117,7 +117,7 @@ impl OpenedFixture {
     }
 }
 
-/// A root, and by it certificates for the right names, for another one, and of the past; and one by nobody.
+/// A root, and by it certificates for the right names, for another one, and of the past; and one of a private authority.
 fn make_certificates(directory: &Path) {
     let script = "set -e
         key() { openssl ecparam -name prime256v1 -genkey -noout -out $1.key; }
@@ -127,13 +127,14 @@ fn make_certificates(directory: &Path) {
             key $1
             printf 'subjectAltName=%s\nbasicConstraints=CA:FALSE\n' \"$2\" > $1.ext
             openssl req -new -key $1.key -subj \"/CN=$1\" -out $1.csr
-            openssl x509 -req -in $1.csr -CA root.pem -CAkey root.key -CAcreateserial -extfile $1.ext -out $1.pem $3
+            openssl x509 -req -in $1.csr -CA $4.pem -CAkey $4.key -CAcreateserial -extfile $1.ext -out $1.pem $3
         }
-        sign vault DNS:vault.test,DNS:*.vault.test,DNS:carried.test,DNS:later.test,DNS:asked.test '-days 2'
-        sign other DNS:other.test '-days 2'
-        sign expired DNS:expired.test '-days -1'
-        key own
-        openssl req -x509 -key own.key -days 2 -subj '/CN=own.test' -addext subjectAltName=DNS:own.test -out own.pem
+        sign vault DNS:vault.test,DNS:*.vault.test,DNS:carried.test,DNS:later.test,DNS:asked.test '-days 2' root
+        sign other DNS:other.test '-days 2' root
+        sign expired DNS:expired.test '-days -1' root
+        key private
+        openssl req -x509 -key private.key -days 2 -subj '/CN=Private root' -out private.pem
+        sign own DNS:own.test '-days 2' private
         chmod 644 *.key *.pem";
     let made = Command::new("sh").args(["-c", script]).current_dir(directory).output().expect("a shell");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));

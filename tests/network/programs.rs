@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// The file behind /usr/bin/python3 and curl, as the kernel names what runs.
-fn file_of(name: &str) -> String {
+pub fn file_of(name: &str) -> String {
     let path = std::fs::canonicalize(format!("/usr/bin/{name}")).expect("it is installed");
     path.to_string_lossy().into_owned()
 }
@@ -98,6 +98,65 @@ async fn where_the_program_is_not_known_the_restriction_holds() {
     fixture.reload_with(&rules());
     let script = format!("{CURL} http://registry.test:18080/; {CURL} http://own.test:18080/");
     assert_eq!(fixture.sh(&session, &script).finish().await.text(), "403\n403\n");
+    session.close().await;
+    fixture.gateway.stop();
+}
+
+/// Leaves so many connections of its own behind, which the kernel keeps for a minute, and then connects by the proxy. Says how many entries
+/// the table has, how many bytes, and how many connections were allowed.
+const AFTER_MANY: &str = "\
+import socket, sys
+many, wanted = int(sys.argv[1]), int(sys.argv[2])
+server = socket.create_server(('127.0.0.1', 0))
+for _ in range(many):
+    client = socket.create_connection(server.getsockname())
+    peer, _ = server.accept()
+    client.close()
+    peer.recv(1)
+    peer.close()
+allowed = 0
+for _ in range(wanted):
+    proxied = socket.create_connection(('127.0.0.1', 3128))
+    proxied.sendall(b'CONNECT own.test:18080 HTTP/1.1\\r\\nHost: own.test:18080\\r\\n\\r\\n')
+    allowed += b' 200 ' in proxied.recv(100)
+    proxied.close()
+table = open('/proc/net/tcp').read()
+print(sum(line.split()[3] == '06' for line in table.splitlines()[1:]), len(table), allowed)
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_is_known_among_thousands_of_past_connections_that_nobody_reads() {
+    if !is_root() {
+        return skip("without a cgroup the processes of a sandbox are not known");
+    }
+    const PAST: u64 = 3_000;
+    const WANTED: u64 = 40;
+    let fixture = Fixture::start();
+    fixture.reload_with(&rules().replace(&file_of("curl"), &file_of("python3")));
+    let session = Session::open(&fixture.gateway).await;
+    let read = || -> u64 {
+        let io = std::fs::read_to_string(format!("/proc/{}/io", fixture.gateway.pid_now())).expect("it runs");
+        let bytes = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+        bytes.and_then(|bytes| bytes.parse().ok()).expect("proc_pid_io(5)")
+    };
+    // What the gateway reads for each connection, the size of the table, and how many connections were allowed.
+    let connect = async |past: u64| {
+        let before = read();
+        let command = fixture.command(&session, Network::Proxy, "python3");
+        let arguments = ["-c".to_owned(), AFTER_MANY.to_owned(), past.to_string(), WANTED.to_string()];
+        let text = command.args(arguments).finish().await.text();
+        let bytes = (read() - before) / WANTED;
+        let said: Vec<u64> = text.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        let [waiting, table, allowed] = said[..] else { panic!("{text}") };
+        assert_eq!(allowed, WANTED, "the program is known");
+        assert!(waiting >= past, "{text}");
+        (bytes, table)
+    };
+    let (few, _) = connect(0).await;
+    let (many, table) = connect(PAST).await;
+    println!("bytes read for each connection: {few} before, {many} after {PAST} connections; table: {table}");
+    assert!(table > PAST * 100, "the table would be much to read: {table}");
+    assert!(many < few + table / 10, "{few} and {many} bytes for each connection, with a table of {table}");
     session.close().await;
     fixture.gateway.stop();
 }

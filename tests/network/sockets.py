@@ -1,4 +1,5 @@
-"""A server at unix sockets of the host, and a client for them. Lines: `who`, `take` (counts the descriptors that came), `give` (sends one)."""
+"""A server at unix sockets of the host, and a client for them. Lines: `who`, `take` (counts the descriptors that came), `give` (sends one),
+`big` (sends much)."""
 
 import os
 import socket
@@ -20,6 +21,9 @@ def answer(peer):
                 return
             if line.startswith(b"give"):
                 socket.send_fds(peer, [b"SERVED one\n"], [0])
+                continue
+            if line.startswith(b"big"):
+                peer.sendall(b"x" * 200_000)
                 continue
             pid, uid, gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
             said = f"uid={uid} gid={gid}" if line.startswith(b"who") else f"{len(descriptors)} descriptors"

@@ -19,24 +19,31 @@ use crate::{
 const SCRIPT: &str = include_str!("sockets.py");
 
 /// Servers at sockets of the host, in a directory of their own that everybody may enter.
-struct Sockets {
-    directory: tempfile::TempDir,
+pub struct Sockets {
+    directory: PathBuf,
+    _removed: Option<tempfile::TempDir>,
     _server: PythonServer,
 }
 
 impl Sockets {
-    fn start(names: &[&str]) -> Self {
+    pub fn start(names: &[&str]) -> Self {
         let directory = tempfile::Builder::new().prefix("provost-sockets-").tempdir().expect("a directory");
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-        let paths: Vec<String> =
-            names.iter().map(|name| directory.path().join(name).to_string_lossy().into_owned()).collect();
-        let arguments: Vec<&str> = paths.iter().map(String::as_str).collect();
-        let server = PythonServer::start(SCRIPT, &arguments, directory.path());
-        Self { directory, _server: server }
+        let started = Self::start_in(directory.path(), names);
+        Self { _removed: Some(directory), ..started }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+    /// In this directory.
+    pub fn start_in(directory: &Path, names: &[&str]) -> Self {
+        let paths: Vec<String> =
+            names.iter().map(|name| directory.join(name).to_string_lossy().into_owned()).collect();
+        let arguments: Vec<&str> = paths.iter().map(String::as_str).collect();
+        let server = PythonServer::start(SCRIPT, &arguments, directory);
+        Self { directory: directory.to_owned(), _removed: None, _server: server }
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
     }
 
     /// What a client on the host gets: that it can be had without us.
@@ -52,7 +59,7 @@ impl Sockets {
 }
 
 /// Lets these sockets in, as `/run/host/NAME`, with further rules.
-fn let_in(fixture: &Fixture, paths: &[(&str, &Path)], rules: &str) {
+pub fn let_in(fixture: &Fixture, paths: &[(&str, &Path)], rules: &str) {
     let mut policy: toml::Table = fixture.policy_text().parse().expect("it is TOML");
     let place = |(name, path): &(&str, &Path)| {
         let text = format!("host = \"{}\"\ninside = \"/run/host/{name}\"", path.display());
@@ -66,7 +73,7 @@ fn let_in(fixture: &Fixture, paths: &[(&str, &Path)], rules: &str) {
     fixture.reload(&format!("{}\n{rules}", toml::to_string(&policy).expect("it can be written")));
 }
 
-fn rule(id: &str, decision: &str, path: &Path) -> String {
+pub fn rule(id: &str, decision: &str, path: &Path) -> String {
     format!("[[connect]]\nid = '{id}'\ndecision = '{decision}'\nunix = ['{}']\n", path.display())
 }
 
@@ -161,7 +168,7 @@ async fn no_socket_is_let_in_by_another_name() {
     let sockets = Sockets::start(&["open.sock", "dbus-session", "agent.7"]);
     let at = |name: &str| sockets.at(name);
     symlink(at("open.sock"), at("link.sock")).expect("a link");
-    symlink(sockets.directory.path(), at("linked")).expect("a link");
+    symlink(&sockets.directory, at("linked")).expect("a link");
     fs::write(at("file.sock"), "").expect("a file");
     fs::hard_link(at("dbus-session"), at("bus.sock")).expect("another name");
     fs::hard_link(at("agent.7"), at("keys.sock")).expect("another name");

@@ -2,7 +2,7 @@
 //!
 //! A target with its own `main`: the supervisor must be a process with one thread, and the test harness of the
 //! standard library has more. Run as root: it makes control groups below its own. Its arguments are the harness's: parts of
-//! names, and `--skip PART`.
+//! names, `--skip PART`, and `--list`.
 
 #[path = "../support/process_state.rs"]
 mod process_state;
@@ -35,12 +35,13 @@ fn main() {
 }
 
 fn run_rules(arguments: &[String]) {
-    let (mut wanted, mut skipped) = (Vec::new(), Vec::new());
+    let (mut wanted, mut skipped, mut is_list) = (Vec::new(), Vec::new(), false);
     let mut arguments = arguments.iter().map(String::as_str);
     while let Some(argument) = arguments.next() {
         match argument {
             "--skip" => skipped.push(arguments.next().expect("--skip needs a part of a name")),
             "--test-threads" | "--format" | "--color" => drop(arguments.next()),
+            "--list" => is_list = true,
             option if option.starts_with('-') => {}
             part => wanted.push(part),
         }
@@ -55,6 +56,10 @@ fn run_rules(arguments: &[String]) {
         if !wanted.is_empty() && !is_one_of(&wanted) || is_one_of(&skipped) {
             continue;
         }
+        if is_list {
+            println!("{name}: test");
+            continue;
+        }
         let began = Instant::now();
         let outcome = std::panic::catch_unwind(rule);
         let word = if outcome.is_ok() { "ok" } else { "FAILED" };
@@ -63,6 +68,9 @@ fn run_rules(arguments: &[String]) {
         if outcome.is_err() {
             failed.push(*name);
         }
+    }
+    if is_list {
+        return;
     }
     println!("{run} of {} rules ran", rules::ALL.len());
     if !failed.is_empty() {
@@ -97,6 +105,7 @@ fn supervise(arguments: &[String]) -> ! {
         oom_score: OwnOomScore::open().unwrap(),
         gate: None,
         session_files: Default::default(),
+        session_network: Vec::new(),
         command_host_id: 0,
         own_network: false,
         die_with_gateway: arguments[1] == "die",

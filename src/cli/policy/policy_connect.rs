@@ -15,7 +15,7 @@ use crate::{
         PolicySet,
         command::rule::Decision,
         connect::{ConnectingProgram, SocketRequest, TlsHandling, Tunnel},
-        connect_decision::{AppliedCredential, ConnectDecision, NAME_RULE, SOCKET_RULE},
+        connect_decision::{AppliedCa, AppliedCredential, ConnectDecision, NAME_RULE, SOCKET_RULE},
     },
     printable,
 };
@@ -59,6 +59,9 @@ struct ExplainedConnection {
     /// The headers into which secrets are put, in opened TLS, and the rules that say so.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     credentials: Vec<ExplainedCredential>,
+    /// The files by which servers are verified in opened TLS, in the place of the host's trusted roots, and the rules that say so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    authorities: Vec<ExplainedCa>,
     /// Rules that only watch and that are about it.
     observed: Vec<String>,
 }
@@ -70,6 +73,15 @@ struct ExplainedCredential {
     secret: String,
     /// The header.
     header: String,
+    /// The rule.
+    rule: String,
+}
+
+/// A file by whose certificates a server is verified.
+#[derive(Debug, Serialize)]
+struct ExplainedCa {
+    /// The file.
+    file: String,
     /// The rule.
     rule: String,
 }
@@ -121,6 +133,7 @@ fn malformed(destination: &str, rule: &str, reason: String) -> ExplainedConnecti
         requests_only: false,
         tls: None,
         credentials: Vec::new(),
+        authorities: Vec::new(),
         observed: Vec::new(),
     }
 }
@@ -176,6 +189,12 @@ fn decide(
                 rule,
             })
             .collect(),
+        authorities: decided
+            .authorities
+            .into_iter()
+            .filter(|_| wanted.scheme != Some(Scheme::Http))
+            .map(|AppliedCa { file, rule }| ExplainedCa { file: file.to_string(), rule })
+            .collect(),
         observed: decided.observed,
     };
     let at = |address: IpAddr| {
@@ -215,6 +234,9 @@ fn text(one: &ExplainedConnection) -> String {
     }
     lines.extend(one.credentials.iter().map(|ExplainedCredential { secret, header, rule }| {
         format!("  in TLS the secret {secret} as the header {header} ({rule})")
+    }));
+    lines.extend(one.authorities.iter().map(|ExplainedCa { file, rule }| {
+        format!("  in TLS the server verified by {} ({rule})", printable::line(file))
     }));
     lines.extend(one.observed.iter().map(|rule| format!("  watched by {rule}")));
     lines.join("\n")

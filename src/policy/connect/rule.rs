@@ -37,6 +37,8 @@ pub struct ConnectRule {
     pub tls: TlsHandling,
     /// What requests are given that it allows.
     pub credential: Option<Credential>,
+    /// By which certificates the servers of these are verified.
+    pub ca: Option<AbsPath>,
     hosts: Vec<HostPattern>,
     addresses: Vec<Cidr>,
     sockets: Vec<SocketPath>,
@@ -87,6 +89,7 @@ impl ConnectRule {
             Ok(path) => Ok(path.to_string()),
             Err(_) => Err(ConnectRuleError::Program(text.clone())),
         };
+        let ca = |text: &String| AbsPath::parse(text).map_err(|_| ConnectRuleError::Ca(text.clone()));
         let rule = Self {
             id: source.id.clone(),
             decision: source.decision,
@@ -95,6 +98,7 @@ impl ConnectRule {
             tunnel: source.tunnel,
             tls: source.tls,
             credential: source.credential.clone(),
+            ca: source.ca.as_ref().map(ca).transpose()?,
             hosts: source.host.iter().map(host).collect::<Result<_, _>>()?,
             addresses: source.address.iter().map(address).collect::<Result<_, _>>()?,
             sockets: source.unix.iter().map(socket).collect::<Result<_, _>>()?,
@@ -256,6 +260,7 @@ fn check_sockets(source: &ConnectSource) -> Result<(), ConnectRuleError> {
         || !source.method.is_empty()
         || !source.path.is_empty()
         || source.credential.is_some()
+        || source.ca.is_some()
         || source.tls != TlsHandling::Carry
         || source.tunnel != Tunnel::Checked;
     if !source.unix.is_empty() && names_more { Err(ConnectRuleError::MoreThanSockets) } else { Ok(()) }
@@ -284,6 +289,9 @@ fn check_tls(source: &ConnectSource) -> Result<(), ConnectRuleError> {
             return Err(ConnectRuleError::CredentialWithoutTls);
         }
         credential::check(credential).map_err(ConnectRuleError::Credential)?;
+    }
+    if source.ca.is_some() && source.tls == TlsHandling::Carry {
+        return Err(ConnectRuleError::CaWithoutTls);
     }
     match (source.tls, source.decision, source.tunnel) {
         (TlsHandling::Carry, ..) => Ok(()),

@@ -67,6 +67,12 @@ pub enum ConnectRuleError {
     /// A part of it.
     #[error("credential: {0}")]
     Credential(CredentialError),
+    /// A path.
+    #[error("ca: {0:?} is no absolute path of a file")]
+    Ca(String),
+    /// The program verifies the server itself then.
+    #[error("ca: a server is verified here in opened TLS alone: write tls = \"terminate\"")]
+    CaWithoutTls,
     /// An example that is no destination.
     #[error(
         "{0:?} is no example of a destination such as \"example.org:443\", or of a request such as \"GET http://example.org/\": {1}"
@@ -96,6 +102,7 @@ impl ConnectRuleError {
             Self::TunnelOfDeny | Self::TunnelOfRequests | Self::TunnelOfTls => "tunnel",
             Self::TlsOfDeny | Self::TlsOfAll => "tls",
             Self::CredentialWithoutTls | Self::Credential(_) => "credential",
+            Self::Ca(_) | Self::CaWithoutTls => "ca",
             Self::Example(..) | Self::ExampleMissed(_) => "matches",
             Self::ExampleCaught(_) => "rejects",
         }
@@ -110,6 +117,7 @@ impl ConnectRuleError {
             | Self::Address(text, _)
             | Self::Socket(text, _)
             | Self::Program(text)
+            | Self::Ca(text)
             | Self::Example(text, _)
             | Self::ExampleMissed(text)
             | Self::ExampleCaught(text) => Some(text),
@@ -125,6 +133,7 @@ impl ConnectRuleError {
             | Self::TlsOfAll
             | Self::TunnelOfTls
             | Self::CredentialWithoutTls
+            | Self::CaWithoutTls
             | Self::Credential(_) => None,
         }
     }

@@ -45,6 +45,10 @@ pub struct ConnectSource {
     /// A secret that requests which the rule allows are given, in a header.
     #[serde(default)]
     pub credential: Option<Credential>,
+    /// A file with the certificates (PEM) by which alone the servers of its requests are verified in opened TLS, as those of a private
+    /// authority. Absent: by the host's trusted roots.
+    #[serde(default)]
+    pub ca: Option<String>,
     /// Only under these conditions.
     #[serde(default)]
     pub when: ConnectWhen,

@@ -6,6 +6,7 @@
 
 use std::{
     collections::HashMap,
+    net::Ipv4Addr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, OnceLock,
@@ -30,6 +31,7 @@ use crate::{
         },
         counters::SandboxCounters,
         sandbox_state::SandboxState,
+        session_network::OwnAddress,
         spec::Shortfall,
     },
     sys::namespace,
@@ -62,6 +64,8 @@ pub(crate) struct AnsweredSandbox {
     pub(crate) gate: SandboxGate,
     /// It shares its session's directories.
     pub(crate) has_session_files: bool,
+    /// It shares its session's network, and its supervisor can say which that is.
+    pub(crate) has_session_network: bool,
 }
 
 /// A sandbox.
@@ -82,6 +86,13 @@ pub struct Sandbox {
     pub(super) cgroup: SandboxCgroup,
     pub(super) supervisor: AsyncFd<OwnedFd>,
     pub(super) has_session_files: bool,
+    /// Its supervisor has the session's network for this gateway; of one that this gateway has launched, the session has it.
+    pub(super) has_session_network: bool,
+    /// Its address on its loopback, by which new commands know its proxies. One of an earlier gateway that shares a loopback takes no further
+    /// command.
+    pub(super) own_address: Ipv4Addr,
+    /// So that no other sandbox is given that before nobody listens there any more.
+    pub(super) held_address: Mutex<Option<Arc<OwnAddress>>>,
     /// Connections whose programs are looked for.
     pub(super) programs: Arc<ProgramSearch>,
 }
@@ -95,8 +106,14 @@ impl Sandbox {
         listeners: HashMap<String, Arc<dyn Listener>>,
         counters: &Arc<SandboxCounters>,
     ) -> Arc<Self> {
-        let AnsweredSandbox { effective_confinement, supervisor, control, gate, has_session_files } =
-            answered;
+        let AnsweredSandbox {
+            effective_confinement,
+            supervisor,
+            control,
+            gate,
+            has_session_files,
+            has_session_network,
+        } = answered;
         counters.adopted.inc();
         let SandboxState { id, identity, shortfalls, kept_caches, cgroup, .. } = state;
         let sandbox = Arc::new(Self {
@@ -114,6 +131,9 @@ impl Sandbox {
             cgroup,
             supervisor,
             has_session_files,
+            has_session_network,
+            own_address: Ipv4Addr::LOCALHOST,
+            held_address: Mutex::default(),
             programs: Arc::default(),
         });
         tokio::spawn(sandbox.clone().supervise(cleanup));
@@ -135,6 +155,7 @@ impl Sandbox {
             gate.wait_ended().await;
         }
         let ended = cleanup.kill_and_wait(&self.id, &self.supervisor).await;
+        drop(self.lock_held_address().take());
         let orphaned: Vec<_> = self.lock_terminals().drain().collect();
         if !orphaned.is_empty() {
             tracing::error!(sandbox.id = %self.id, terminals = orphaned.len(), "sandbox lost");
@@ -300,6 +321,10 @@ impl Sandbox {
 
     pub(crate) fn remove_listener(&self, terminal_id: &str) {
         self.lock_terminals().remove(terminal_id);
+    }
+
+    pub(super) fn lock_held_address(&self) -> std::sync::MutexGuard<'_, Option<Arc<OwnAddress>>> {
+        self.held_address.lock().expect("no code panics while it holds the place of an address")
     }
 
     pub(super) fn lock_terminals(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<dyn Listener>>> {

@@ -55,7 +55,10 @@ impl Sandbox {
         first: Option<NetProcess>,
     ) {
         let (sandbox, host, nets, owner) = (self.clone(), host.clone(), nets.clone(), Arc::new(owner));
+        let address = self.lock_held_address().clone();
         tokio::spawn(async move {
+            // Until its process is gone, which listens there.
+            let _address = address;
             tokio::select! {
                 () = sandbox.serve_net(&host, &nets, &owner, first) => {}
                 () = sandbox.wait_until(SandboxLife::Ended) => {}
@@ -92,15 +95,29 @@ impl Sandbox {
     }
 
     async fn launch_net(&self, host: &Arc<Host>, nets: &Arc<Nets>) -> Result<NetProcess, NetError> {
-        let request = self.control().request(Request::GetProxyListeners(GetProxyListeners {}));
+        let request =
+            self.control().request(Request::GetProxyListeners(GetProxyListeners { with_sock_diag: true }));
         let answer = tokio::time::timeout(LISTENERS_TIMEOUT, request).await;
         let Ok(Ok(answer)) = answer else { return Err(NetError::Listeners) };
-        let Message::ProxyListeners(ProxyListeners { unix_sockets }) = answer.message else {
+        let Message::ProxyListeners(ProxyListeners { unix_sockets, has_sock_diag }) = answer.message else {
             return Err(NetError::Listeners);
         };
-        let listeners: Vec<OwnedFd> = answer.descriptors;
+        let mut listeners: Vec<OwnedFd> = answer.descriptors;
+        let diag = if has_sock_diag { listeners.pop() } else { None };
+        if diag.is_none() {
+            tracing::warn!(
+                sandbox.id = %self.id(),
+                "the programs of TCP connections are not known: the supervisor has no socket of sock_diag(7)"
+            );
+        }
+        self.programs.use_diag(diag);
         let (host, nets) = (host.clone(), nets.clone());
-        let start = move || NetProcess::start(&host, &nets, &listeners, unix_sockets);
+        let address = self.lock_held_address().clone();
+        let start = move || {
+            let started = NetProcess::start(&host, &nets, &listeners, unix_sockets);
+            drop((listeners, address));
+            started
+        };
         let process = tokio::task::spawn_blocking(start)
             .await
             .unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()))?;

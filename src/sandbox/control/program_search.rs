@@ -7,27 +7,30 @@ use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fs, io,
     net::SocketAddrV4,
+    os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::sync::oneshot;
 
-use crate::{cgroup::directory, policy::connect::ConnectingProgram, proto::net::Attempt};
+use crate::{
+    cgroup::directory::{self, CgroupError},
+    policy::connect::ConnectingProgram,
+    proto::net::Attempt,
+    sys::{descriptor_table, sock_diag, unix_peer},
+};
 
-/// The most processes and sockets that are looked at; with more it is not known.
+/// The most processes and descriptors that are looked at; with more it is not known.
 const MAX_PROCESSES: usize = 512;
 const MAX_DESCRIPTORS: usize = 16_384;
-
-/// The state of an established connection in /proc/net/tcp: proc_net_tcp(5).
-const ESTABLISHED: &str = "01";
 
 /// What is looked for.
 #[derive(Debug, Clone, Copy)]
 enum Connection {
     /// The program's end, and the listener's.
     Tcp(SocketAddrV4, SocketAddrV4),
-    /// The process that has connected to a unix socket.
+    /// The inode of the end of a unix socket that was accepted.
     Unix(u32),
 }
 
@@ -50,11 +53,20 @@ struct Waiting {
     connections: Vec<(Connection, oneshot::Sender<ConnectingProgram>)>,
     /// A thread looks, and will look for these next.
     is_running: bool,
+    /// Finds sockets of the sandbox's network.
+    diag: Option<Arc<OwnedFd>>,
+    /// Of the last question to it.
+    number: u32,
 }
 
 impl ProgramSearch {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds sockets by this one of sock_diag(7) from now on. Without one the programs of TCP connections are not known.
+    pub(super) fn use_diag(&self, diag: Option<OwnedFd>) {
+        self.lock().diag = diag.map(Arc::new);
     }
 
     /// The programs that have the connection of an attempt, of the processes in this cgroup but for the supervisor.
@@ -78,6 +90,16 @@ impl ProgramSearch {
         answered.await.unwrap_or(ConnectingProgram::Unknown)
     }
 
+    /// The inode of the program's end of a connection. One thread asks at a time, and the kernel answers at once.
+    fn socket(&self, program: SocketAddrV4, listener: SocketAddrV4) -> Result<u64, NotKnown> {
+        let (diag, number) = {
+            let mut waiting = self.lock();
+            waiting.number = waiting.number.wrapping_add(1);
+            (waiting.diag.clone().ok_or(NotKnown)?, waiting.number)
+        };
+        sock_diag::find(diag.as_fd(), number, program, listener).ok().flatten().ok_or(NotKnown)
+    }
+
     /// Looks for all that wait, until none do. Each is looked for after it has begun to wait.
     fn run(&self, cgroup: &Path, supervisor: u32) {
         loop {
@@ -91,7 +113,10 @@ impl ProgramSearch {
             };
             let seen = Seen::look(cgroup, supervisor);
             for (connection, answer) in waiting {
-                let found = seen.as_ref().map_err(|error| *error).and_then(|seen| seen.programs(connection));
+                let found = seen
+                    .as_ref()
+                    .map_err(|error| *error)
+                    .and_then(|seen| seen.programs(connection, |own, other| self.socket(own, other)));
                 let program = match found {
                     Ok(programs) if !programs.is_empty() => ConnectingProgram::Known(programs),
                     Ok(_) | Err(NotKnown) => ConnectingProgram::Unknown,
@@ -104,34 +129,26 @@ impl ProgramSearch {
 }
 
 fn connection(attempt: &Attempt) -> Option<Connection> {
-    if attempt.peer_pid != 0 {
-        return Some(Connection::Unix(attempt.peer_pid));
+    if attempt.socket_inode != 0 {
+        return Some(Connection::Unix(attempt.socket_inode));
     }
     Some(Connection::Tcp(attempt.program_end.parse().ok()?, attempt.listener_end.parse().ok()?))
 }
 
-/// The processes and connections of a sandbox at one time.
+/// The processes of a sandbox at one time.
 struct Seen {
     /// By process: the inodes of its sockets.
     sockets: HashMap<u32, HashSet<u64>>,
-    /// The inodes of TCP sockets, by both ends as the kernel writes them.
-    connections: HashMap<(String, String), u64>,
 }
 
 impl Seen {
     fn look(cgroup: &Path, supervisor: u32) -> Result<Self, NotKnown> {
-        let connections = connections(&fs::read_to_string(format!("/proc/{supervisor}/net/tcp"))?);
-        let mut seen = Self { sockets: HashMap::new(), connections };
-        let mut count = 0;
+        let mut seen = Self { sockets: HashMap::new() };
+        let mut left = MAX_DESCRIPTORS;
         for pid in processes(cgroup)?.into_iter().filter(|pid| *pid != supervisor) {
-            match sockets(pid) {
-                Ok(sockets) => {
-                    count += sockets.len();
-                    if count > MAX_DESCRIPTORS {
-                        return Err(NotKnown);
-                    }
-                    seen.sockets.insert(pid, sockets);
-                }
+            match sockets(pid, &mut left) {
+                Ok(Some(sockets)) => drop(seen.sockets.insert(pid, sockets)),
+                Ok(None) => return Err(NotKnown),
                 // It has ended.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(_) => return Err(NotKnown),
@@ -140,20 +157,21 @@ impl Seen {
         Ok(seen)
     }
 
-    fn programs(&self, connection: Connection) -> Result<Vec<String>, NotKnown> {
-        let own: HashSet<u64>;
+    fn programs(
+        &self,
+        connection: Connection,
+        socket: impl Fn(SocketAddrV4, SocketAddrV4) -> Result<u64, NotKnown>,
+    ) -> Result<Vec<String>, NotKnown> {
         let wanted = match connection {
-            Connection::Tcp(program, listener) => {
-                let inode = self.connections.get(&(hexadecimal(program), hexadecimal(listener)));
-                own = HashSet::from([*inode.ok_or(NotKnown)?]);
-                &own
+            Connection::Tcp(program, listener) => socket(program, listener)?,
+            // Who has connected may have handed the socket on since: the kernel knows the socket itself.
+            Connection::Unix(accepted) => {
+                unix_peer::peer_inode(accepted).map_err(|_| NotKnown)?.ok_or(NotKnown)?.into()
             }
-            // Its number is another process's if that is not the sandbox's.
-            Connection::Unix(peer) => self.sockets.get(&peer).ok_or(NotKnown)?,
         };
         let mut programs = BTreeSet::new();
         for (pid, sockets) in &self.sockets {
-            if !sockets.is_disjoint(wanted) {
+            if sockets.contains(&wanted) {
                 let file: PathBuf = fs::read_link(format!("/proc/{pid}/exe"))?;
                 programs.insert(file.into_os_string().into_string().map_err(|_| NotKnown)?);
             }
@@ -162,74 +180,88 @@ impl Seen {
     }
 }
 
-/// All processes in a cgroup and below it.
+/// All processes in a cgroup and below it. One below it may be removed meanwhile, with the end of its command: no process is in it then.
 fn processes(cgroup: &Path) -> Result<Vec<u32>, NotKnown> {
     let mut found = Vec::new();
     let mut directories = vec![cgroup.to_owned()];
     while let Some(directory) = directories.pop() {
-        found.extend(directory::processes(&directory).map_err(|_| NotKnown)?);
+        match processes_in(&directory, &mut directories) {
+            Ok(processes) => found.extend(processes),
+            Err(error) if directory != cgroup && is_removed(&error) => {}
+            Err(_) => return Err(NotKnown),
+        }
         if found.len() > MAX_PROCESSES {
             return Err(NotKnown);
-        }
-        for entry in fs::read_dir(&directory)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                directories.push(entry.path());
-            }
         }
     }
     Ok(found)
 }
 
-/// The inodes of a process's sockets.
-fn sockets(pid: u32) -> io::Result<HashSet<u64>> {
+fn processes_in(directory: &Path, below: &mut Vec<PathBuf>) -> io::Result<Vec<u32>> {
+    let found = directory::processes(directory).map_err(|error| match error {
+        CgroupError::Open { cause, .. } => cause,
+        other => io::Error::other(other),
+    })?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            below.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+/// A file of a removed cgroup that is still open says `ENODEV`.
+fn is_removed(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
+}
+
+/// The inodes of a process's sockets; `None` if it has more descriptors, of whatever kind, than are left to be looked at. A thread can
+/// have descriptors that the others do not have: unshare(2).
+fn sockets(pid: u32, left: &mut usize) -> io::Result<Option<HashSet<u64>>> {
     let mut found = HashSet::new();
-    for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let thread = thread?;
+        let number = thread.file_name().to_str().and_then(|name| name.parse().ok());
+        if number.is_some_and(|thread| thread != pid && descriptor_table::is_shared(pid, thread)) {
+            continue;
+        }
+        match add_sockets(&thread.path().join("fd"), left, &mut found) {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            // It has ended, and its process may not have.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(found))
+}
+
+/// Whether all of them could be looked at.
+fn add_sockets(descriptors: &Path, left: &mut usize, found: &mut HashSet<u64>) -> io::Result<bool> {
+    for entry in fs::read_dir(descriptors)? {
+        let Some(fewer) = left.checked_sub(1) else { return Ok(false) };
+        *left = fewer;
         // A descriptor that is closed meanwhile is none.
         let Ok(target) = fs::read_link(entry?.path()) else { continue };
         let text = target.to_string_lossy();
         let number = text.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
         found.extend(number.and_then(|number| number.parse::<u64>().ok()));
     }
-    Ok(found)
-}
-
-/// The inodes of the established connections of a table, by both ends.
-fn connections(table: &str) -> HashMap<(String, String), u64> {
-    let connection = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let ends = ((*words.get(1)?).to_owned(), (*words.get(2)?).to_owned());
-        (words.get(3) == Some(&ESTABLISHED)).then_some((ends, words.get(9)?.parse().ok()?))
-    };
-    table.lines().skip(1).filter_map(connection).collect()
-}
-
-/// An end as the kernel writes it.
-fn hexadecimal(end: SocketAddrV4) -> String {
-    format!("{:08X}:{:04X}", u32::from_ne_bytes(end.ip().octets()), end.port())
+    Ok(true)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
-
     use super::*;
 
     #[test]
-    fn the_holder_of_a_connection_is_found_by_its_ends() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let end = |address: std::net::SocketAddr| match address {
-            std::net::SocketAddr::V4(four) => four,
-            std::net::SocketAddr::V6(_) => unreachable!("it is bound to IPv4"),
-        };
-        let (own, other) = (end(client.local_addr().unwrap()), end(client.peer_addr().unwrap()));
-        let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
-        let connections = connections(&table);
-        let inode = connections[&(hexadecimal(own), hexadecimal(other))];
-        assert!(sockets(std::process::id()).unwrap().contains(&inode));
-        // The listener's end is another socket.
-        assert_ne!(connections.get(&(hexadecimal(other), hexadecimal(own))), Some(&inode));
-        drop(client);
+    fn descriptors_of_every_kind_count_and_more_than_may_be_looked_at_are_not() {
+        let own = std::process::id();
+        let mut left = MAX_DESCRIPTORS;
+        assert!(sockets(own, &mut left).unwrap().is_some());
+        assert!(left < MAX_DESCRIPTORS);
+        // Standard input, output and error are no sockets and are looked at.
+        assert_eq!(sockets(own, &mut 2).unwrap(), None);
     }
 }

@@ -149,7 +149,7 @@ impl Sandbox {
         permit: Permit,
         extras: SpawnExtras,
     ) -> Result<Spawned, SpawnRefused> {
-        let request = spawn_request::build(terminal_id.clone(), permit.into_spec(), extras);
+        let request = spawn_request::build(terminal_id.clone(), permit.into_spec(), extras, self.own_address);
         let judged: Vec<String> = request
             .judged
             .iter()

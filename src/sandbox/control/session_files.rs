@@ -1,10 +1,12 @@
 //! Asks a sandbox's supervisor for what it has in common with the other sandboxes of its session.
 
-use std::{sync::Arc, time::Duration};
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use super::{connection::ControlError, handle::Sandbox};
 use crate::{
-    proto::supervisor::{GetSessionFiles, from_supervisor::Message, to_supervisor::Request},
+    proto::supervisor::{
+        GetSessionFiles, GetSessionNetwork, SessionNetwork, from_supervisor::Message, to_supervisor::Request,
+    },
     sandbox::spec::{SessionFiles, SharedHostId},
 };
 
@@ -12,6 +14,25 @@ use crate::{
 const FILES_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Sandbox {
+    /// Whether its supervisor has its session's network for this gateway.
+    pub fn has_session_network(&self) -> bool {
+        self.has_session_network
+    }
+
+    /// The network namespace that it shares, and the user namespace to which that belongs if it is not this gateway's.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer, or with something else.
+    pub async fn session_network(&self) -> Result<Vec<OwnedFd>, ControlError> {
+        let request = self.control().request(Request::GetSessionNetwork(GetSessionNetwork {}));
+        let answer = tokio::time::timeout(FILES_TIMEOUT, request).await;
+        let answer = answer.map_err(|_| ControlError::TimedOut)??;
+        match (answer.message, answer.descriptors.len()) {
+            (Message::SessionNetwork(SessionNetwork {}), 1 | 2) => Ok(answer.descriptors),
+            _ => Err(ControlError::UnexpectedMessage),
+        }
+    }
+
     /// Whether it shares its session's directories.
     pub fn has_session_files(&self) -> bool {
         self.has_session_files

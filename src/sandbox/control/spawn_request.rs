@@ -1,12 +1,13 @@
 //! Builds the supervisor's spawn request from a command specification. The specification was taken out of a permit,
 //! which this spawn consumes.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr, path::Path, time::Duration};
 
 use bytes::Bytes;
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::{
+    network::HTTP_PROXY_PORT,
     output::ring::MAX_RETAINED_BYTES,
     policy::{
         self, ExecSpec, OverflowMode, StdinSource, StreamMode,
@@ -42,8 +43,8 @@ fn name_of(entry: &[u8]) -> Option<&[u8]> {
     entry.split(|byte| *byte == b'=').next()
 }
 
-/// The request for one command.
-pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras) -> Spawn {
+/// The request for one command, in a sandbox whose proxies listen at this address.
+pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras, proxies: Ipv4Addr) -> Spawn {
     let SpawnExtras { metadata, variables, secrets, margin_bytes, .. } = extras;
     let is_replaced = |entry: &Bytes| variables.iter().any(|own| name_of(own.as_bytes()) == name_of(entry));
     let own = variables.iter().map(|own| Bytes::from_static(own.as_bytes()));
@@ -53,7 +54,7 @@ pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras) -> Spawn
     };
     let times = &order.profile().times;
     Spawn {
-        env: env(&order, &terminal_id)
+        env: env(&order, &terminal_id, proxies)
             .filter(|entry| !is_replaced(entry))
             .chain(own)
             .chain(secrets)
@@ -83,13 +84,13 @@ pub(super) fn pty_size(size: policy::PtySize) -> PtySize {
     PtySize { columns: size.columns().into(), rows: size.rows().into() }
 }
 
-/// The environment, in which the proxy's address says which terminal uses it: only for the records, since a command can say another.
-fn env<'a>(order: &'a ExecSpec, terminal_id: &'a str) -> impl Iterator<Item = Bytes> + 'a {
-    let (scheme, host) = PROXY_ADDRESS.split_once("//").unwrap_or_default();
+/// The environment, in which the proxy's address is the sandbox's own and says which terminal uses it: only for the records, since a command
+/// can say another.
+fn env<'a>(order: &'a ExecSpec, terminal_id: &'a str, proxies: Ipv4Addr) -> impl Iterator<Item = Bytes> + 'a {
     order.env().iter().map(move |entry| match order.network() {
         Network::Proxy if entry.ends_with(format!("={PROXY_ADDRESS}").as_bytes()) => {
             let name = entry.split(|byte| *byte == b'=').next().unwrap_or_default();
-            let value = format!("={scheme}//{terminal_id}:x@{host}");
+            let value = format!("=http://{terminal_id}:x@{proxies}:{HTTP_PROXY_PORT}");
             Bytes::from([name, value.as_bytes()].concat())
         }
         Network::None | Network::Host | Network::Proxy => entry.clone(),

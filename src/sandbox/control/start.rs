@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::Ipv4Addr,
     os::fd::AsFd,
     path::{Path, PathBuf},
     sync::{
@@ -188,6 +189,7 @@ impl Sandbox {
             shortfalls,
             kept_caches,
             ptys,
+            own_address,
             ..
         } = launched;
         let cleanup = Cleanup::new(cgroup.clone(), socket.parent().map(Path::to_owned)).with_ptys(ptys);
@@ -230,6 +232,9 @@ impl Sandbox {
             cgroup,
             supervisor,
             has_session_files,
+            has_session_network: false,
+            own_address: own_address.as_ref().map_or(Ipv4Addr::LOCALHOST, |own| own.0),
+            held_address: Mutex::new(own_address),
             programs: Arc::default(),
         });
         sandbox.counters.launched.inc();

@@ -119,7 +119,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         caller: &spec.caller_home,
         caches: &spec.caches,
         session: &spec.session_files,
-        resolver: shared_network.as_ref().map_or(Ipv4Addr::LOCALHOST, |shared| shared.resolver),
+        resolver: shared_network.as_ref().map_or(Ipv4Addr::LOCALHOST, |shared| shared.own_address.0),
     };
     let mut view = rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, &private, covered)?;
     let ptys = reserve_ptys(host, spec.owner.uid, &mut view.mounts, &mut shortfalls);
@@ -183,7 +183,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         }),
         session_network: shared_network.as_ref().map(|shared| SessionNetworkPlan {
             descriptors: shared.given.len() as u32,
-            resolver: shared.resolver.into(),
+            resolver: shared.own_address.0.into(),
         }),
         mounts: view.mounts,
         cgroups,

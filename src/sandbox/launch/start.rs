@@ -32,10 +32,11 @@ use crate::sandbox::{
         prepare::{Keep, LaunchCleanup, PreparedLaunch, prepare},
     },
     sandbox_state,
+    session_network::OwnAddress,
     spec::{SandboxSpec, Shortfall},
 };
 use crate::{
-    proto::supervisor::{self as proto, Identity, LaunchResult, launch_result::Result as Answer},
+    proto::supervisor::{self as proto, Identity, LaunchResult, Stage, launch_result::Result as Answer},
     sys::fdpass::{self, FrameReceiver},
     wire::{self, gate::SOCKET_NAME, launch::PROCESS_NAME},
 };
@@ -51,6 +52,8 @@ pub struct LaunchedSandbox {
     /// Where its supervisor listens. The path may be longer than a socket address: see
     /// [`super::control_socket_path`].
     pub socket: PathBuf,
+    /// Its address on its loopback, where it shares that.
+    pub own_address: Option<Arc<OwnAddress>>,
     /// A pidfd of its supervisor, a child of this process: readable when it has exited. Reap it with [`reap`].
     pub supervisor: OwnedFd,
     /// The supervisor's process id on the host, for reports only.
@@ -161,7 +164,14 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
                 .map(|processes| (launched, processes))
                 .ok_or(LaunchError::MalformedAnswer)
         }
-        Ok((Answer::Failure(failure), _)) => Err(explain(&failure, &prepared.plan)),
+        Ok((Answer::Failure(failure), _)) => {
+            if let Some(shared) =
+                prepared.shared_network.as_ref().filter(|_| failure.stage() == Stage::Loopback)
+            {
+                shared.cannot_listen();
+            }
+            Err(explain(&failure, &prepared.plan))
+        }
         Err(error) => Err(error),
     };
     match answer {
@@ -210,6 +220,7 @@ fn conclude(
     prepared: PreparedLaunch,
 ) -> UnclaimedSandbox {
     let cleanup = prepared.cleanup;
+    let own_address = prepared.shared_network.as_ref().map(|shared| shared.own_address.clone());
     if let Some(shared) = prepared.shared_network {
         shared.made(processes.network);
     }
@@ -232,6 +243,7 @@ fn conclude(
         kept_caches: sandbox_state::kept_caches(&prepared.plan),
         id: prepared.plan.sandbox_id,
         socket: cleanup.directory.join("control.sock"),
+        own_address,
         supervisor: processes.supervisor,
         supervisor_pid: answer.host_pid,
         gate,

@@ -69,12 +69,19 @@ pub struct HostSocketCaller {
     pub agent: Option<PathBuf>,
 }
 
+/// The file of a socket that may be connected to.
+#[derive(Debug)]
+pub struct HostSocket {
+    file: OwnedFd,
+    rights: Rights,
+}
+
 impl HostSocketCaller {
-    /// Connects. Blocks, on a file system that the caller may have chosen.
+    /// Looks at the file. Blocks, on a file system that the caller may have chosen.
     ///
     /// # Errors
     /// [`HostSocketError`].
-    pub fn connect(&self, path: &SocketPath, governing: &Governing) -> Result<OwnedFd, HostSocketError> {
+    pub fn find(&self, path: &SocketPath, governing: &Governing) -> Result<HostSocket, HostSocketError> {
         let file = self.rights.run_with(|| open(path)).map_err(HostSocketError::Rights)??;
         let found = fstat(&file).map_err(HostSocketError::Open)?;
         if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
@@ -85,14 +92,24 @@ impl HostSocketCaller {
         if self.is_own_agent(&found) {
             return Err(HostSocketError::Refused("it is an agent with keys"));
         }
-        let connection = self.rights.run_as(|| connect_to(&file)).map_err(HostSocketError::Rights)??;
-        check_listener(&connection)?;
-        Ok(connection)
+        Ok(HostSocket { file, rights: self.rights.clone() })
     }
 
     fn is_own_agent(&self, found: &FileStat) -> bool {
         let agent = self.agent.as_ref().and_then(|agent| self.rights.run_with(|| stat(agent)).ok()?.ok());
         agent.is_some_and(|agent| (agent.st_dev, agent.st_ino) == (found.st_dev, found.st_ino))
+    }
+}
+
+impl HostSocket {
+    /// Connects to this very file, whatever its name leads to by now. Blocks.
+    ///
+    /// # Errors
+    /// [`HostSocketError`].
+    pub fn connect(self) -> Result<OwnedFd, HostSocketError> {
+        let connection = self.rights.run_as(|| connect_to(&self.file)).map_err(HostSocketError::Rights)??;
+        check_listener(&connection)?;
+        Ok(connection)
     }
 }
 

@@ -61,6 +61,7 @@ pub struct AdoptableSandbox {
     client: HandshakeClient,
     gate: DiscoveredGate,
     has_session_files: bool,
+    has_session_network: bool,
 }
 
 /// The gate of a sandbox that has answered.
@@ -123,6 +124,7 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
         client: talk,
         gate,
         has_session_files: answer.has_session_files,
+        has_session_network: answer.has_session_network,
     })))
 }
 
@@ -157,7 +159,15 @@ impl AdoptableSandbox {
         counters: &Arc<SandboxCounters>,
     ) -> Arc<Sandbox> {
         let Self {
-            state, directory, effective_confinement, supervisor, client, gate, has_session_files, ..
+            state,
+            directory,
+            effective_confinement,
+            supervisor,
+            client,
+            gate,
+            has_session_files,
+            has_session_network,
+            ..
         } = self;
         let owner =
             GateOwner { sandbox_id: state.id.clone(), session_id: state.assignment.session_id.clone(), uid };
@@ -174,6 +184,7 @@ impl AdoptableSandbox {
                 control: client.into_control(),
                 gate,
                 has_session_files,
+                has_session_network,
             },
             listeners,
             counters,

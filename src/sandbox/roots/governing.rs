@@ -42,6 +42,8 @@ pub enum GoverningKind {
     SigningKey,
     /// The file of a secret.
     Secret,
+    /// The certificates by which a rule has servers verified.
+    TrustedCertificates,
     /// A socket that the gateway listens on.
     Socket,
     /// The gateway's own executable file.
@@ -58,7 +60,7 @@ impl GoverningKind {
             | Self::SigningKey
             | Self::Secret
             | Self::Socket => true,
-            Self::Policies | Self::Configuration | Self::Program => false,
+            Self::Policies | Self::Configuration | Self::TrustedCertificates | Self::Program => false,
         }
     }
 }
@@ -73,6 +75,7 @@ impl fmt::Display for GoverningKind {
             Self::Journal => "journal",
             Self::SigningKey => "journal's signing key",
             Self::Secret => "secret",
+            Self::TrustedCertificates => "file of trusted certificates",
             Self::Socket => "gateway's socket",
             Self::Program => "gateway's program",
         })

@@ -23,10 +23,10 @@ use crate::{
     failpoint::spoken_versions,
     proto::supervisor::{
         Foreground, GateLost, HeldTerminal, Hello, HelloResponse, HoldIdleClock, ListTerminals, MakeSockets,
-        ProxyListeners, Release, SendSignal, SessionFiles, Sockets, Stop, StopCause, TerminalList,
-        ToSupervisor, from_supervisor::Message, to_supervisor::Request,
+        ProxyListeners, Release, SendSignal, SessionFiles, SessionNetwork, Sockets, Stop, StopCause,
+        TerminalList, ToSupervisor, from_supervisor::Message, to_supervisor::Request,
     },
-    sys::pidfd::Pidfd,
+    sys::{pidfd::Pidfd, sock_diag},
     wire::versions,
 };
 
@@ -104,20 +104,25 @@ impl Runtime {
             Request::Shutdown(shutdown) => {
                 self.begin_shutdown(Duration::from_millis(shutdown.grace_ms), Some((key, sequence)));
             }
-            Request::GetProxyListeners(_) => {
-                let listeners = self.proxy_listeners.clone();
-                self.answer(
-                    key,
-                    sequence,
-                    Message::ProxyListeners(ProxyListeners { unix_sockets: self.unix_sockets.clone() }),
-                    listeners,
-                );
+            Request::GetProxyListeners(asked) => {
+                let mut sockets = self.proxy_listeners.clone();
+                let has_listeners = !sockets.is_empty();
+                // It answers about the network of this process, which the gateway is not in. Without it no program is known.
+                let diag = (asked.with_sock_diag && has_listeners).then(sock_diag::open).and_then(Result::ok);
+                let listeners =
+                    ProxyListeners { unix_sockets: self.unix_sockets.clone(), has_sock_diag: diag.is_some() };
+                sockets.extend(diag.map(Arc::new));
+                self.answer(key, sequence, Message::ProxyListeners(listeners), sockets);
             }
             Request::GetSessionFiles(_) => {
                 let names = self.session_files.mounts.iter().map(|(name, _)| name.clone()).collect();
                 let kept = self.session_files.descriptors().cloned().collect();
                 let files = SessionFiles { names, command_host_id: self.command_host_id };
                 self.answer(key, sequence, Message::SessionFiles(files), kept);
+            }
+            Request::GetSessionNetwork(_) => {
+                let kept = self.session_network.clone();
+                self.answer(key, sequence, Message::SessionNetwork(SessionNetwork {}), kept);
             }
             Request::MakeSockets(asked) => match self.make_sockets(&asked) {
                 Ok(sockets) => self.answer(key, sequence, Message::Sockets(Sockets {}), sockets),
@@ -144,6 +149,7 @@ impl Runtime {
             sandbox_id: self.sandbox_id.clone(),
             effective_confinement: Some(self.effective_confinement.clone()),
             has_session_files: !self.session_files.mounts.is_empty(),
+            has_session_network: !self.session_network.is_empty(),
         };
         // The gateway that launched us has a pidfd already; another one goes without if none can be opened.
         let own = Pidfd::open(std::process::id().cast_signed()).ok();

@@ -74,6 +74,7 @@ pub(super) struct Runtime {
     pub(super) proxy_listeners: Vec<Arc<OwnedFd>>,
     pub(super) unix_sockets: Vec<String>,
     pub(super) session_files: SharedFiles,
+    pub(super) session_network: Vec<Arc<OwnedFd>>,
     pub(super) command_host_id: u32,
     /// The network is the sandbox's own.
     pub(super) own_network: bool,
@@ -141,6 +142,7 @@ impl Runtime {
             proxy_listeners: ready.proxy_listeners,
             unix_sockets: ready.unix_sockets,
             session_files: ready.session_files,
+            session_network: ready.session_network,
             command_host_id: ready.command_host_id,
             own_network: ready.own_network,
             refused_traffic,

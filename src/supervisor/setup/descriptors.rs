@@ -30,8 +30,8 @@ pub struct PlanDescriptors {
     pub listener: OwnedFd,
     /// The socket on which the gate listens, if there is one.
     pub gate_listener: Option<OwnedFd>,
-    /// The session's network namespace, and the user namespace to which it belongs if that is not the launcher's: empty where the plan
-    /// gives none.
+    /// The session's network namespace, and the user namespace to which it belongs if that is not the gateway's: empty where the sandbox
+    /// shares none. In the launcher those that come with the plan, in the supervisor those that it keeps.
     pub session_network: Vec<OwnedFd>,
     /// The cgroups, in the plan's order.
     pub directories: Vec<CgroupDirectory>,

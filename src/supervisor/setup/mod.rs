@@ -24,6 +24,7 @@ pub mod user_limits;
 use std::{
     os::fd::{AsFd, OwnedFd},
     process::exit,
+    sync::Arc,
 };
 
 use nix::{
@@ -172,7 +173,9 @@ fn set_up(
     fail(Stage::Gate)?;
     let gate = gate.map(|socket| GateHandover::open(plan, socket)).transpose()?;
     fail(Stage::Mount)?;
-    let PlanDescriptors { listener, directories, binds, claim, session_claim, .. } = descriptors;
+    let PlanDescriptors { listener, directories, binds, claim, session_claim, session_network, .. } =
+        descriptors;
+    let session_network: Vec<_> = session_network.into_iter().map(Arc::new).collect();
     let mut view = new_root::build(plan, ids, binds)?;
     fail(Stage::PivotRoot)?;
     pivot_root::enter(&view)?;
@@ -197,6 +200,7 @@ fn set_up(
         .chain(names.refusing.iter().map(AsFd::as_fd))
         .chain(route_counters.iter().flat_map(RouteCounters::descriptors))
         .chain(session_files.descriptors().map(|kept| kept.as_fd()))
+        .chain(session_network.iter().map(|kept| kept.as_fd()))
         .collect();
     file::close_all_except(&kept).map_err(StageError::of(Stage::Descriptors))?;
     fail(Stage::Landlock)?;
@@ -228,6 +232,7 @@ fn set_up(
         refusing_resolver: names.refusing,
         route_counters,
         session_files,
+        session_network,
         command_host_id: if ids.privileged { ids.command_host_uid } else { 0 },
         own_network: plan.own_network,
         die_with_gateway: plan.die_with_gateway,

@@ -1,5 +1,6 @@
 //! Makes what programs with the network `proxy` speak to, before any command runs, so that no command can be there first: the listeners of
-//! the proxies and the sockets of the resolver on the sandbox's loopback, and the addresses that stand for names.
+//! the proxies and the sockets of the resolver on the sandbox's loopback, and the addresses that stand for names. Sandboxes that have one
+//! loopback in common have an address each, so that it is known whose connection one is.
 //!
 //! The supervisor holds the sockets and never accepts or reads: the gateway gets copies, for the process that does.
 
@@ -37,7 +38,7 @@ pub enum NameAddresses {
 /// Gives the calling process's network namespace the addresses that stand for names. Needs `CAP_NET_ADMIN` over it.
 pub fn add_name_addresses() -> NameAddresses {
     let added = route::add_local(synthetic::NETWORK, synthetic::PREFIX)
-        // The ports of names are bound later, by a process without privilege. Nothing else is in this namespace.
+        // The ports of names are bound later, by a process without privilege. Nothing else is in this namespace but commands of the session.
         .and_then(|()| file::write_once(Path::new(LOWEST_PORT), b"0"));
     if added.is_ok() { NameAddresses::Ready } else { NameAddresses::Missing }
 }
@@ -48,6 +49,11 @@ pub fn has_proxies(plan: &SandboxPlan) -> Result<bool, StageError> {
         (true, false) => Err(StageError::malformed_plan()),
         (is_enabled, _) => Ok(is_enabled),
     }
+}
+
+/// The address of the sandbox's own on its loopback.
+pub(super) fn own_address(plan: &SandboxPlan) -> Ipv4Addr {
+    plan.session_network.map_or(Ipv4Addr::LOCALHOST, |network| network.resolver.into())
 }
 
 /// The sockets of the plan: the listeners of HTTP and of SOCKS5, then the resolver's UDP socket and TCP listener if names have addresses,
@@ -64,13 +70,14 @@ pub(super) fn open(
         let errno = error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
         StageError::at(Stage::Loopback, LISTENERS_STEP, errno)
     };
+    let address = own_address(plan);
     let listen = |port: u16| {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        let listener = TcpListener::bind((address, port))?;
         listener.set_nonblocking(true)?;
         Ok(OwnedFd::from(listener))
     };
     let receive = |port: u16| {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, port))?;
+        let socket = UdpSocket::bind((address, port))?;
         socket.set_nonblocking(true)?;
         Ok(OwnedFd::from(socket))
     };

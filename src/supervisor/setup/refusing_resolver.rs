@@ -3,11 +3,7 @@
 //! The supervisor refuses every name that is asked for there, so that programs fail at once, and it is known what they wanted. No packet
 //! leaves the sandbox. Sandboxes that have one loopback in common have an address each, so that each knows what its own command wanted.
 
-use std::{
-    net::{Ipv4Addr, UdpSocket},
-    os::fd::OwnedFd,
-    path::Path,
-};
+use std::{net::UdpSocket, os::fd::OwnedFd, path::Path};
 
 use nix::errno::Errno;
 
@@ -32,7 +28,7 @@ pub fn open(plan: &SandboxPlan) -> Result<Option<OwnedFd>, StageError> {
     if !plan.own_network || proxy_listeners::has_proxies(plan)? {
         return Ok(None);
     }
-    let address = plan.session_network.map_or(Ipv4Addr::LOCALHOST, |network| network.resolver.into());
+    let address = proxy_listeners::own_address(plan);
     let bind = || -> std::io::Result<OwnedFd> {
         let socket = UdpSocket::bind((address, RESOLVER_PORT))?;
         socket.set_nonblocking(true)?;

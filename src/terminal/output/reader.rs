@@ -117,11 +117,11 @@ impl Terminal {
         stage: &Stage,
     ) -> Result<RedactedPart, OutputReadError> {
         let ends = if stage.is_over() { StreamEnd::Whole } else { StreamEnd::MayContinue };
-        redacted_ring::read_redacted(ring, self.masker(), from, max, ends).map_err(OutputReadError::Ring)
+        redacted_ring::read_redacted(ring, &self.masker(), from, max, ends).map_err(OutputReadError::Ring)
     }
 
-    fn masker(&self) -> &Masker {
-        self.live().map_or(&Masker::NONE, |live| &live.masker)
+    fn masker(&self) -> Masker {
+        self.live().map_or(Masker::NONE, |live| live.masker.current())
     }
 
     fn ring(&self, channel: Channel) -> Result<Option<&ring::RingReader>, OutputReadError> {

@@ -32,7 +32,7 @@ use crate::{
             exec_denials::ExecDenials,
             kept_shell::ShellKnowledge,
             lease::Running,
-            live::Live,
+            live::{Live, LiveMasker},
             metadata::{self, MetadataError, RestoredMetadata},
             outcome,
             terminal::{NewTerminal, Terminal},
@@ -138,7 +138,7 @@ impl TerminalContext {
         let links = SandboxLinks { gates: &site.gates, nets: &site.nets, agents: &site.agents };
         let uid = session.principal.uid;
         let sandbox = found.take_over(&site.host, uid, listeners, links, &site.counters);
-        session.share_files_of(&sandbox);
+        session.share_with_adopted(&site, &facts, &sandbox);
         let count = restored.len();
         for (terminal, held, masker) in restored {
             if let Some(size) = held.pty {
@@ -149,7 +149,7 @@ impl TerminalContext {
                 stdout: held.stdout,
                 stderr: held.stderr,
                 sandbox: sandbox.clone(),
-                masker,
+                masker: LiveMasker::new(masker),
             };
             self.resume(&terminal, live, held.ended, facts.assignment.sharing, recorded_exits);
         }

@@ -67,7 +67,7 @@ impl Connections {
     }
 
     /// The terminal of a connection; where it is not known, all that run in its session: it may be of any of them.
-    fn asking_terminals(&self, wanted: Wanted<'_>) -> Vec<Arc<Terminal>> {
+    pub(super) fn asking_terminals(&self, wanted: Wanted<'_>) -> Vec<Arc<Terminal>> {
         if let Some(terminal) = wanted.terminal {
             return vec![terminal.clone()];
         }

@@ -62,7 +62,18 @@ impl Connections {
         by: &ConnectDecision,
         address: Option<IpAddr>,
     ) -> Verdict {
-        let (rule, reason) = (by.reason.rule().to_owned(), by.reason.text());
+        self.refuse_allowed(wanted, connection, (by.reason.rule(), &by.reason.text()), address).await
+    }
+
+    /// Refuses what was allowed before.
+    pub(super) async fn refuse_allowed(
+        &self,
+        wanted: Wanted<'_>,
+        connection: &str,
+        (rule, reason): (&str, &str),
+        address: Option<IpAddr>,
+    ) -> Verdict {
+        let (rule, reason) = (rule.to_owned(), reason.to_owned());
         self.count_denial(wanted, &rule, &reason);
         let record = Record::Connection(ConnectionRecord {
             rule: Some(rule.clone()),

@@ -1,7 +1,10 @@
 //! Decides about connections to unix sockets of the host, and makes those that are allowed: as the caller, to the very file that was looked
 //! at. The net process only carries them.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use ulid::Ulid;
 
@@ -19,8 +22,9 @@ use crate::{
         connect::{Approved, SocketRequest},
         connect_decision::{ConnectDecision, SOCKET_RULE},
     },
-    proto::net::{AboutHost, AboutOpen, Denied, Dial, Resolve, question::About, verdict::Verdict},
-    sandbox::net_link::Judged,
+    proto::net::{AboutHost, AboutOpen, Denied, Dial, Ended, Resolve, question::About, verdict::Verdict},
+    sandbox::net_link::{ConnectionObserver as _, HostSocketError, Judged},
+    session::Principal,
 };
 
 /// How long the file system of a socket, and its listener, may take.
@@ -97,7 +101,7 @@ impl Connections {
         }
     }
 
-    /// Writes down what is allowed, and then connects.
+    /// Looks at the socket, writes down what is allowed, and then connects.
     async fn connect_socket(
         &self,
         wanted: Wanted<'_>,
@@ -107,6 +111,15 @@ impl Connections {
     ) -> Judged {
         let Some(session) = self.session(wanted.owner) else {
             return self.deny(wanted, SOCKET_RULE, "no command of the session runs", None).await.into();
+        };
+        if self.can_be_replaced(wanted, path) {
+            let reason = "it is below a root in which commands write, who can put another one in its place";
+            return self.deny(wanted, SOCKET_RULE, reason, None).await.into();
+        }
+        let (caller, path, governing) = (session.host_socket_caller(), path.clone(), self.governing.clone());
+        let socket = match self.on_callers_files(wanted, move || caller.find(&path, &governing)).await {
+            Ok(socket) => socket,
+            Err(reason) => return self.deny(wanted, SOCKET_RULE, &reason, None).await.into(),
         };
         let id = Ulid::generate().to_string();
         let record = Record::Connection(ConnectionRecord {
@@ -121,22 +134,54 @@ impl Connections {
             let reason = "the journal cannot be written".to_owned();
             return Verdict::Denied(Denied { rule: JOURNAL_RULE.to_owned(), reason }).into();
         }
-        let (caller, path, governing) = (session.host_socket_caller(), path.clone(), self.governing.clone());
-        let connect = move || caller.connect(&path, &governing);
-        let connection = match self.pool.run(wanted.owner.uid, CONNECT_TIMEOUT, connect).await {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => return self.deny(wanted, SOCKET_RULE, &error.to_string(), None).await.into(),
-            Err(error) => return self.deny(wanted, SOCKET_RULE, &error.to_string(), None).await.into(),
-        };
-        let dial = Dial {
+        let began = Instant::now();
+        match self.on_callers_files(wanted, move || socket.connect()).await {
+            Ok(connection) => {
+                let dial = Dial {
+                    connection_id: id,
+                    any_protocol: true,
+                    approval,
+                    is_counted: self.max_bytes(wanted.owner).is_some(),
+                    generation: policy.generation(),
+                    is_connected: true,
+                    ..Dial::default()
+                };
+                Judged { verdict: Verdict::Dial(dial), connection: Some(connection) }
+            }
+            Err(reason) => self.end_socket(wanted, id, &reason, began).await.into(),
+        }
+    }
+
+    /// Whether commands of the caller's sessions may have given a socket its name. Which one has which is what rules are about.
+    fn can_be_replaced(&self, wanted: Wanted<'_>, path: &SocketPath) -> bool {
+        let terminals = self.registry.list(Principal { uid: wanted.owner.uid }, None);
+        let mut roots = terminals.iter().flat_map(|terminal| terminal.session.writable_roots());
+        roots.any(|root| path.as_path().starts_with(root.as_path()))
+    }
+
+    /// Work on the file system of a socket. The text of an error.
+    async fn on_callers_files<T: Send + 'static>(
+        &self,
+        wanted: Wanted<'_>,
+        work: impl FnOnce() -> Result<T, HostSocketError> + Send + 'static,
+    ) -> Result<T, String> {
+        match self.pool.run(wanted.owner.uid, CONNECT_TIMEOUT, work).await {
+            Ok(done) => done.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// What was allowed has failed: it is refused after all, and ends.
+    async fn end_socket(&self, wanted: Wanted<'_>, id: String, failure: &str, began: Instant) -> Verdict {
+        let refused = self.refuse_allowed(wanted, &id, (SOCKET_RULE, failure), None).await;
+        let ended = Ended {
+            attempt: Some(wanted.attempt.clone()),
             connection_id: id,
-            any_protocol: true,
-            approval,
-            is_counted: self.max_bytes(wanted.owner).is_some(),
-            generation: policy.generation(),
-            is_connected: true,
-            ..Dial::default()
+            duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            failure: failure.to_owned(),
+            ..Ended::default()
         };
-        Judged { verdict: Verdict::Dial(dial), connection: Some(connection) }
+        self.ended(wanted.owner, ended, wanted.terminal.map(|terminal| terminal.id.to_string()));
+        refused
     }
 }

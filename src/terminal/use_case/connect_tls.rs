@@ -1,7 +1,9 @@
-//! What a connection of opened TLS needs of the gateway: a certificate for its host, and the secrets that its requests are given.
+//! What a connection of opened TLS needs of the gateway: a certificate for its host, the secrets that its requests are given, and by what
+//! their server is verified.
 
 use std::sync::Arc;
 
+use super::connect_ca;
 use crate::{
     network::{destination::Host, name::HostName},
     policy::{
@@ -16,7 +18,7 @@ use crate::{
 
 /// The names of refusals that no rule of a file makes.
 const TLS_RULE: &str = "network.tls";
-const CREDENTIAL_RULE: &str = "network.credential";
+pub(super) const CREDENTIAL_RULE: &str = "network.credential";
 
 /// Why something allowed is refused all the same: the rule's name, and the reason.
 pub(super) type Refused = (&'static str, String);
@@ -28,6 +30,10 @@ pub(super) struct TlsParts {
     pub(super) headers: Vec<Header>,
     /// The secrets in them, by name.
     pub(super) secrets: Vec<String>,
+    /// Their values, of which the output of the command must be free.
+    pub(super) values: Vec<Vec<u8>>,
+    /// By which alone the server is verified; none: by the host's.
+    pub(super) trusted_roots: Vec<Vec<u8>>,
 }
 
 /// Reads secrets and makes keys, for what was allowed.
@@ -40,9 +46,10 @@ pub(super) async fn parts(
     match (&request.destination.host, by.tls) {
         (Host::Address(_), _) | (_, TlsHandling::Carry) => Ok(TlsParts::default()),
         (Host::Name(_), TlsHandling::Terminate) if attempt.in_opened_tls => {
-            let headers = headers(policy, &by.credentials).await?;
+            let (headers, values) = headers(policy, &by.credentials).await?;
             let secrets = by.credentials.iter().map(|one| one.credential.secret.clone()).collect();
-            Ok(TlsParts { certificate: None, headers, secrets })
+            let trusted_roots = connect_ca::trusted_roots(&by.authorities).await?;
+            Ok(TlsParts { certificate: None, headers, secrets, values, trusted_roots })
         }
         // A request without TLS is seen by everybody on its way, and has no secret.
         (Host::Name(_), TlsHandling::Terminate) if !attempt.method.is_empty() => Ok(TlsParts::default()),
@@ -73,7 +80,11 @@ async fn certificate(
     }
 }
 
-async fn headers(policy: &PolicySet, applied: &[AppliedCredential]) -> Result<Vec<Header>, Refused> {
+async fn headers(
+    policy: &PolicySet,
+    applied: &[AppliedCredential],
+) -> Result<(Vec<Header>, Vec<Vec<u8>>), Refused> {
+    let mut values = Vec::new();
     let mut headers: Vec<(&AppliedCredential, Header)> = Vec::new();
     for one in applied {
         let Credential { header, secret, format } = &one.credential;
@@ -103,8 +114,9 @@ async fn headers(policy: &PolicySet, applied: &[AppliedCredential]) -> Result<Ve
             return Err(refused("has a character that no header has"));
         }
         let (before, behind) = format.split_once(SECRET_PLACE).unwrap_or((format, ""));
-        let value = [before.as_bytes(), &value, behind.as_bytes()].concat();
-        headers.push((one, Header { name, value: value.into() }));
+        let whole = [before.as_bytes(), &value, behind.as_bytes()].concat();
+        values.push(value);
+        headers.push((one, Header { name, value: whole.into() }));
     }
-    Ok(headers.into_iter().map(|(_, header)| header).collect())
+    Ok((headers.into_iter().map(|(_, header)| header).collect(), values))
 }

@@ -13,7 +13,7 @@ use super::{
     connect_bytes::ConnectBytes,
     connect_grants::ConnectGrants,
     connect_questions::ConnectQuestions,
-    connect_tls,
+    connect_tls::{self, CREDENTIAL_RULE},
 };
 use crate::{
     journal::{ConnectionEndedRecord, ConnectionRecord, Record, RecordedVerdict},
@@ -254,13 +254,16 @@ impl Connections {
                 None => self.deny(wanted, NAME_RULE, "it has no address", None).await,
             };
         };
-        // A secret is for the addresses of its rule.
-        allowed.retain(|(_, one)| one.credentials == by.credentials);
+        // A secret is for the addresses of its rule, and so is what verifies the server.
+        allowed.retain(|(_, one)| one.credentials == by.credentials && one.authorities == by.authorities);
         let signing = (policy, &self.authorities, &*wanted.owner.session_id);
         let tls = match connect_tls::parts(signing, wanted.attempt, request, by).await {
             Ok(tls) => tls,
             Err((rule, reason)) => return self.deny(wanted, rule, &reason, Some(*first)).await,
         };
+        if let Err(reason) = self.mask_values(wanted, &tls.values) {
+            return self.deny(wanted, CREDENTIAL_RULE, &reason, Some(*first)).await;
+        }
         let id = Ulid::generate().to_string();
         let opened = wanted.attempt.in_opened_tls || tls.certificate.is_some();
         let record = Record::Connection(ConnectionRecord {
@@ -292,6 +295,7 @@ impl Connections {
             opens_tls: tls.certificate,
             headers: tls.headers,
             is_connected: false,
+            trusted_roots: tls.trusted_roots.into_iter().map(Into::into).collect(),
         })
     }
 

@@ -220,7 +220,7 @@ impl GateReports {
         let redactor: Redactor = self.known_secrets.redactor(&self.policy.current());
         redactor.redact(record);
         if let Some(live) = terminal.and_then(Terminal::live) {
-            redact::redact_secrets(record, &live.masker);
+            redact::redact_secrets(record, &live.masker.current());
         }
     }
 }

@@ -284,7 +284,7 @@ fn check_sandbox(terminal: &Terminal, sandbox: &Sandbox) -> Result<(), RunLineEr
         SandboxGate::Linked(gate) if gate.is_up() => {}
         SandboxGate::Linked(_) | SandboxGate::None | SandboxGate::Lost => return Err(RunLineError::NoGate),
     }
-    if terminal.live().is_some_and(|live| live.masker.context_bytes() > 0) {
+    if terminal.live().is_some_and(|live| live.masker.masks_any()) {
         return Err(RunLineError::HasSecrets);
     }
     if !sandbox.reports_foreground() {

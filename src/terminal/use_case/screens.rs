@@ -254,7 +254,7 @@ impl Screens {
 
 /// Masking works on a stream of bytes; on a screen a secret may lie in any order.
 fn has_secrets(terminal: &Terminal) -> bool {
-    terminal.live().is_some_and(|live| live.masker.context_bytes() > 0)
+    terminal.live().is_some_and(|live| live.masker.masks_any())
 }
 
 /// Keeps the screen of one terminal.

@@ -41,7 +41,7 @@ use crate::{
             exec_denials::ExecDenials,
             kept_shell::ShellKnowledge,
             lease::{Running, SandboxLease},
-            live::Live,
+            live::{Live, LiveMasker},
             metadata,
             quota_tracker::{OwnSandbox, QuotaTracker},
             terminal::{NewTerminal, Terminal},
@@ -369,7 +369,7 @@ impl Prepared {
                     stdout: spawned.stdout,
                     stderr: spawned.stderr,
                     sandbox: lease.sandbox.clone(),
-                    masker: secrets.masker().clone(),
+                    masker: LiveMasker::new(secrets.masker().clone()),
                 };
                 terminal.start(Running { lease }, live);
                 terminal.enforce_time_limits();
