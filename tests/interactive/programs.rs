@@ -21,19 +21,26 @@ async fn has(session: &Session, program: &str) -> bool {
 
 /// Waits until a row of the terminal's screen has this text.
 async fn shows(terminal: &Terminal, text: &str) {
+    let shown = async || is_shown(terminal, text).await;
+    within(text, wait_until(shown)).await;
+}
+
+async fn shows_no_more(terminal: &Terminal, text: &str) {
+    let gone = async || !is_shown(terminal, text).await;
+    within(&format!("no more {text}"), wait_until(gone)).await;
+}
+
+async fn wait_until(is_so: impl AsyncFn() -> bool) {
+    while !is_so().await {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+async fn is_shown(terminal: &Terminal, text: &str) -> bool {
     let mut screens = ScreensClient::new(terminal.caller.channel());
-    within(text, async {
-        loop {
-            let request = SnapshotScreenRequest { terminal_id: terminal.id.clone(), ..Default::default() };
-            let answer = screens.snapshot_screen(request).await.expect("it has a screen").into_inner();
-            let lines = answer.screen.unwrap_or_default().lines;
-            if lines.iter().any(|line| line.text.contains(text)) {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    let request = SnapshotScreenRequest { terminal_id: terminal.id.clone(), ..Default::default() };
+    let answer = screens.snapshot_screen(request).await.expect("it has a screen").into_inner();
+    answer.screen.unwrap_or_default().lines.iter().any(|line| line.text.contains(text))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -104,7 +111,7 @@ async fn tmux_runs_inside_with_its_panes() {
         shows(&terminal, "upper-2").await;
         // Each pane ends with its shell, and tmux with the last.
         terminal.types("exit\r").await;
-        shows(&terminal, "upper-2").await;
+        shows_no_more(&terminal, "lower-3").await;
         terminal.types_until("exit\r", "[exited]").await;
         assert_eq!(code(&terminal.wait().await), 0);
     })
