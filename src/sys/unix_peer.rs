@@ -1,13 +1,13 @@
 //! Which unix socket is at the other end of one: sock_diag(7). The sockets of all network namespaces are connected by file, and the kernel says
-//! the peer of one that belongs to the caller's.
+//! the peer of one that belongs to the asking socket's namespace. One that was accepted belongs to that of the process that has connected.
+//!
+//! The kernel answers within sendto(2): nothing is ever waited for.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::{
     errno::Errno,
-    sys::socket::{
-        AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recv, sendto, socket,
-    },
+    sys::socket::{MsgFlags, NetlinkAddr, recvfrom, sendto},
 };
 
 /// Of linux/sock_diag.h and linux/unix_diag.h.
@@ -22,24 +22,33 @@ const MESSAGE_HEADER_BYTES: usize = 16;
 const DIAG_MESSAGE_BYTES: usize = 16;
 /// Attributes begin at multiples of this.
 const ALIGNMENT: usize = 4;
+/// Longer than any answer that is read.
+const ANSWER_BYTES: usize = 1_024;
+/// Answers to earlier questions that are skipped.
+const MAX_SKIPPED: usize = 8;
 
-/// The inode of the peer of a connected unix socket of the caller's network namespace; `None`: it has none any more.
+/// The inode of the peer of a connected unix socket of the network namespace in which `diag` was made ([`super::sock_diag::open`]); `None`:
+/// it has none any more. `number` tells the answer from those to earlier questions.
 ///
 /// # Errors
-/// Those of socket(2), and of the kernel's answer: `ENOENT` for a socket that is not there, or where the kernel does not say.
-pub fn peer_inode(inode: u32) -> Result<Option<u32>, Errno> {
-    let netlink = socket(
-        AddressFamily::Netlink,
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        Some(SockProtocol::NetlinkSockDiag),
-    )?;
-    sendto(netlink.as_raw_fd(), &request(inode), &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
-    answer(&netlink)
+/// Those of sendto(2) and recvfrom(2), and of the kernel's answer: `ENOENT` for a socket that is not there, or where the kernel does not
+/// say.
+pub fn peer_inode(diag: BorrowedFd<'_>, number: u32, inode: u32) -> Result<Option<u32>, Errno> {
+    sendto(diag.as_raw_fd(), &request(number, inode), &NetlinkAddr::new(0, 0), MsgFlags::MSG_DONTWAIT)?;
+    let mut bytes = [0; ANSWER_BYTES];
+    for _ in 0..=MAX_SKIPPED {
+        let (count, sender) = recvfrom::<NetlinkAddr>(diag.as_raw_fd(), &mut bytes)?;
+        let bytes = bytes.get(..count.min(ANSWER_BYTES)).unwrap_or_default();
+        // The kernel alone has the number 0.
+        if sender.is_some_and(|sender| sender.pid() == 0) && word(bytes, 8) == Some(number) {
+            return answer(bytes);
+        }
+    }
+    Err(Errno::EBADMSG)
 }
 
 /// `nlmsghdr` and `unix_diag_req`, in the processor's byte order.
-fn request(inode: u32) -> Vec<u8> {
+fn request(number: u32, inode: u32) -> Vec<u8> {
     let mut body = vec![libc::AF_UNIX as u8, 0, 0, 0];
     for word in [u32::MAX, inode, UDIAG_SHOW_PEER, ANY_COOKIE, ANY_COOKIE] {
         body.extend_from_slice(&word.to_ne_bytes());
@@ -47,15 +56,13 @@ fn request(inode: u32) -> Vec<u8> {
     let mut message = ((MESSAGE_HEADER_BYTES + body.len()) as u32).to_ne_bytes().to_vec();
     message.extend_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     message.extend_from_slice(&(libc::NLM_F_REQUEST as u16).to_ne_bytes());
-    message.extend_from_slice(&[0; 8]);
+    message.extend_from_slice(&number.to_ne_bytes());
+    message.extend_from_slice(&[0; 4]);
     message.extend(body);
     message
 }
 
-fn answer(netlink: &OwnedFd) -> Result<Option<u32>, Errno> {
-    let mut bytes = [0; 1_024];
-    let count = recv(netlink.as_raw_fd(), &mut bytes, MsgFlags::empty())?;
-    let bytes = bytes.get(..count).unwrap_or_default();
+fn answer(bytes: &[u8]) -> Result<Option<u32>, Errno> {
     match half(bytes, 4).map(i32::from) {
         Some(libc::NLMSG_ERROR) => {
             let error = word(bytes, MESSAGE_HEADER_BYTES).ok_or(Errno::EBADMSG)?;
@@ -94,6 +101,7 @@ mod tests {
     use nix::sys::stat::fstat;
 
     use super::*;
+    use crate::sys::sock_diag;
 
     fn inode(socket: impl AsFd) -> u32 {
         u32::try_from(fstat(socket).unwrap().st_ino).unwrap()
@@ -101,6 +109,8 @@ mod tests {
 
     #[test]
     fn the_peer_of_a_socket_is_known_while_there_is_one() {
+        let diag = sock_diag::open().unwrap();
+        let peer_inode = |inode| peer_inode(diag.as_fd(), inode, inode);
         let (one, other) = UnixStream::pair().unwrap();
         assert_eq!(peer_inode(inode(&one)), Ok(Some(inode(&other))));
         assert_eq!(peer_inode(inode(&other)), Ok(Some(inode(&one))));

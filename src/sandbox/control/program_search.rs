@@ -64,7 +64,7 @@ impl ProgramSearch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds sockets by this one of sock_diag(7) from now on. Without one the programs of TCP connections are not known.
+    /// Finds sockets by this one of sock_diag(7) from now on. Without one no program is known.
     pub(super) fn use_diag(&self, diag: Option<OwnedFd>) {
         self.lock().diag = diag.map(Arc::new);
     }
@@ -91,13 +91,20 @@ impl ProgramSearch {
     }
 
     /// The inode of the program's end of a connection. One thread asks at a time, and the kernel answers at once.
-    fn socket(&self, program: SocketAddrV4, listener: SocketAddrV4) -> Result<u64, NotKnown> {
+    fn socket(&self, connection: Connection) -> Result<u64, NotKnown> {
         let (diag, number) = {
             let mut waiting = self.lock();
             waiting.number = waiting.number.wrapping_add(1);
             (waiting.diag.clone().ok_or(NotKnown)?, waiting.number)
         };
-        sock_diag::find(diag.as_fd(), number, program, listener).ok().flatten().ok_or(NotKnown)
+        let found = match connection {
+            Connection::Tcp(program, listener) => sock_diag::find(diag.as_fd(), number, program, listener),
+            // The process that has connected may have handed the socket on since: the kernel knows the socket itself.
+            Connection::Unix(accepted) => {
+                unix_peer::peer_inode(diag.as_fd(), number, accepted).map(|peer| peer.map(u64::from))
+            }
+        };
+        found.ok().flatten().ok_or(NotKnown)
     }
 
     /// Looks for all that wait, until none do. Each is looked for after it has begun to wait.
@@ -116,7 +123,7 @@ impl ProgramSearch {
                 let found = seen
                     .as_ref()
                     .map_err(|error| *error)
-                    .and_then(|seen| seen.programs(connection, |own, other| self.socket(own, other)));
+                    .and_then(|seen| seen.programs(self.socket(connection)?));
                 let program = match found {
                     Ok(programs) if !programs.is_empty() => ConnectingProgram::Known(programs),
                     Ok(_) | Err(NotKnown) => ConnectingProgram::Unknown,
@@ -157,18 +164,8 @@ impl Seen {
         Ok(seen)
     }
 
-    fn programs(
-        &self,
-        connection: Connection,
-        socket: impl Fn(SocketAddrV4, SocketAddrV4) -> Result<u64, NotKnown>,
-    ) -> Result<Vec<String>, NotKnown> {
-        let wanted = match connection {
-            Connection::Tcp(program, listener) => socket(program, listener)?,
-            // Who has connected may have handed the socket on since: the kernel knows the socket itself.
-            Connection::Unix(accepted) => {
-                unix_peer::peer_inode(accepted).map_err(|_| NotKnown)?.ok_or(NotKnown)?.into()
-            }
-        };
+    /// The files of the processes that hold the socket of this inode.
+    fn programs(&self, wanted: u64) -> Result<Vec<String>, NotKnown> {
         let mut programs = BTreeSet::new();
         for (pid, sockets) in &self.sockets {
             if sockets.contains(&wanted) {
