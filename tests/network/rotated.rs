@@ -136,3 +136,44 @@ async fn a_secret_that_comes_after_its_command_is_not_shown_on_a_screen() {
     session.close().await;
     fixture.gateway.stop();
 }
+
+/// As another terminal, whose name it says to the proxy.
+fn asking_as(terminal: &Terminal) -> String {
+    let user = format!(
+        "headers={{'Proxy-Authorization': 'Basic ' + base64.b64encode(b'{}:x').decode()}}",
+        terminal.id
+    );
+    ASKING
+        .replace("import os", "import base64, os")
+        .replace("'vault.test', 19443)", &format!("'vault.test', 19443, {user})"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_that_came_later_is_masked_whichever_terminal_a_command_says_that_it_is() {
+    let fixture = OpenedFixture::start();
+    let session = Session::open(&fixture.gateway).await;
+    let command = |script: String| {
+        fixture.command(&session, Network::Proxy, "python3").args(["-c".to_owned(), script]).stdin()
+    };
+    let claimed = command(ASKING.to_owned()).create().await;
+    claimed.until("up").await;
+    let claiming = command(asking_as(&claimed)).create().await;
+    claiming.until("up").await;
+    let hidden = |value: &str| format!("200 ECHO Bearer {}", "*".repeat(value.len()));
+    assert_eq!(ask(&claiming, 0, "/echo").await, hidden(SECRET));
+    rotate(&fixture, ROTATED);
+    assert_eq!(ask(&claiming, 1, "/echo").await, hidden(ROTATED));
+    // The records have what it says, and so the claim was taken.
+    let records = fixture.records("connection");
+    let of_claimed =
+        records.iter().filter(|one| one["terminal"] == claimed.id.as_str() && one["path"] == "/echo");
+    assert_eq!(of_claimed.count(), 2, "{records:#?}");
+    for terminal in [&claiming, &claimed] {
+        terminal.write(b"", EndOfInput::After).await.expect("it reads");
+        assert_eq!(code(&terminal.wait().await), 0);
+        let output = String::from_utf8_lossy(&terminal.output().await.data).into_owned();
+        assert!(!output.contains(ROTATED), "{output}");
+    }
+    session.close().await;
+    fixture.gateway.stop();
+}

@@ -14,7 +14,6 @@ use crate::{
         PolicySet,
         connect_decision::{ConnectDecision, ConnectReason},
     },
-    session::{Principal, SessionId},
     terminal::state::terminal::Terminal,
 };
 
@@ -67,14 +66,10 @@ impl Connections {
     }
 
     /// The terminal of a connection; where it is not known, all that run in its session: it may be of any of them.
-    pub(super) fn asking_terminals(&self, wanted: Wanted<'_>) -> Vec<Arc<Terminal>> {
-        if let Some(terminal) = wanted.terminal {
-            return vec![terminal.clone()];
+    fn asking_terminals(&self, wanted: Wanted<'_>) -> Vec<Arc<Terminal>> {
+        match wanted.terminal {
+            Some(terminal) => vec![terminal.clone()],
+            None => self.running_terminals(wanted),
         }
-        let Some(session) = SessionId::parse(&wanted.owner.session_id) else { return Vec::new() };
-        let principal = Principal { uid: wanted.owner.uid };
-        let mut terminals = self.registry.list(principal, Some(session));
-        terminals.retain(|terminal| !terminal.stage().is_over());
-        terminals
     }
 }
