@@ -29,7 +29,8 @@ impl FrameStream {
     /// When it cannot be made non-blocking, or not be watched.
     pub fn new(socket: UnixStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Self { socket: async_fd::register(socket.into(), Interest::READABLE | Interest::WRITABLE)? })
+        // Not for writing: who is watched for that is woken whenever the peer reads.
+        Ok(Self { socket: async_fd::register(socket.into(), Interest::READABLE)? })
     }
 
     /// Sends an encoded frame, whole. For one task: two would mix their frames.
@@ -39,8 +40,12 @@ impl FrameStream {
     pub async fn send(&self, frame: Vec<u8>, descriptors: Vec<Arc<OwnedFd>>) -> io::Result<()> {
         let mut sender = FrameSender::new();
         sender.push(frame, descriptors);
+        if let Flushed::All = sender.flush(self.socket.as_fd())? {
+            return Ok(());
+        }
+        let writing = async_fd::register(self.socket.get_ref().try_clone()?, Interest::WRITABLE)?;
         loop {
-            let mut ready = self.socket.writable().await?;
+            let mut ready = writing.writable().await?;
             match sender.flush(self.socket.as_fd())? {
                 Flushed::All => return Ok(()),
                 Flushed::Blocked => ready.clear_ready(),
@@ -64,5 +69,34 @@ impl FrameStream {
                 ReceiveStatus::End => return Ok(None),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a frame without descriptors.
+    fn frame(message: &[u8]) -> Vec<u8> {
+        [&(message.len() as u32).to_le_bytes()[..], &[0], message].concat()
+    }
+
+    #[tokio::test]
+    async fn a_frame_that_does_not_fit_is_sent_when_the_peer_reads() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let (one, other) = (FrameStream::new(one).unwrap(), FrameStream::new(other).unwrap());
+        // More than a socket holds, and then a short one.
+        let long = vec![7; 3 << 20];
+        let send = async {
+            one.send(frame(&long), Vec::new()).await.unwrap();
+            one.send(frame(b"short"), Vec::new()).await.unwrap();
+        };
+        let receive = async {
+            let mut receiver = FrameReceiver::new();
+            let first = other.receive(&mut receiver).await.unwrap().unwrap().message;
+            (first, other.receive(&mut receiver).await.unwrap().unwrap().message)
+        };
+        let ((), (first, second)) = tokio::join!(send, receive);
+        assert_eq!((first == long, second.as_slice()), (true, &b"short"[..]));
     }
 }
