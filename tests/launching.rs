@@ -70,6 +70,7 @@ impl Place {
             agent: None,
             certificates: None,
             session_network: None,
+            has_program_rules: false,
             session_files: Default::default(),
             governing: Arc::default(),
             // So that no launcher is started ahead, which would be a child too.

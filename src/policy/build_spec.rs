@@ -36,6 +36,8 @@ pub(super) fn build_spec(
     let (program, argv) = command_line(profile, &request.command);
     let resolved = resolve(programs, &program, request);
     let secrets = grants(policy, profile, effects);
+    let has_program_rules =
+        network == Network::Proxy && policy.has_program_rules(&request.principal, name.as_str());
     let opened_tls = opened_tls(policy, request, name, network, &secrets);
     Ok(ExecSpec {
         profile_name: name.clone(),
@@ -51,6 +53,7 @@ pub(super) fn build_spec(
         argv,
         env: env_list(profile, implied_variables::implied_by_network(network, &opened_tls), request, effects),
         opened_tls,
+        has_program_rules,
         secrets,
         effects: effects.clone(),
         cwd: request.cwd.clone(),

@@ -57,6 +57,11 @@ impl PolicySet {
         self.connect_rules().iter().any(|rule| rule.opens_tls_for(principal, Some(profile)))
     }
 
+    /// Whether rules that name programs are about connections of these commands.
+    pub fn has_program_rules(&self, principal: &str, profile: &str) -> bool {
+        self.connect_rules().iter().any(|rule| rule.names_programs_for(principal, profile))
+    }
+
     /// The secrets that requests of these commands may be given.
     pub fn credential_secrets(&self, principal: &str, profile: &str) -> Vec<SecretGrant> {
         let rules = self.connect_rules().iter().filter(|rule| rule.opens_tls_for(principal, Some(profile)));

@@ -34,6 +34,7 @@ pub struct ExecSpec {
     pub(super) effects: Effects,
     pub(super) secrets: Vec<SecretGrant>,
     pub(super) opened_tls: OpenedTls,
+    pub(super) has_program_rules: bool,
     pub(super) cwd: AbsPath,
     pub(super) output_limit_bytes: u64,
     pub(super) streams: StreamMode,
@@ -113,6 +114,11 @@ impl ExecSpec {
     /// What rules about connections do to its TLS.
     pub fn opened_tls(&self) -> &OpenedTls {
         &self.opened_tls
+    }
+
+    /// Whether rules by program are about its connections.
+    pub fn has_program_rules(&self) -> bool {
+        self.has_program_rules
     }
 
     /// The working directory.

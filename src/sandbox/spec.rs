@@ -37,6 +37,8 @@ pub struct SandboxSpec {
     pub caches: Vec<SharedCache>,
     /// The caller's SSH agent, where the profile gives commands something of it and the caller has one.
     pub agent: Option<AgentUse>,
+    /// Whether rules by program are about its connections when it is launched.
+    pub has_program_rules: bool,
     /// The directory with the certificates by which TLS of its commands is opened, where it has the network for that.
     pub certificates: Option<PathBuf>,
     /// Files that the roots must not reach.

@@ -122,6 +122,7 @@ impl Session {
             caller_home: self.caller_home(exec_spec.profile()),
             caches,
             agent: self.agent_for(context, exec_spec.profile()),
+            has_program_rules: exec_spec.has_program_rules(),
             certificates,
             governing: context.governing.clone(),
             session_network,

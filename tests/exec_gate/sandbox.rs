@@ -86,6 +86,7 @@ impl Sandbox {
             agent: None,
             certificates: None,
             session_network: None,
+            has_program_rules: false,
             session_files: Default::default(),
             governing: Arc::default(),
             assignment: Default::default(),

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{
         Arc,
@@ -105,6 +105,11 @@ impl Fixture {
 
     /// With further lines of the configuration.
     pub fn start_with(user: Option<u32>, further: &str) -> Self {
+        Self::start_by(user, further, |_, _| {})
+    }
+
+    /// With other options of the gateway, which may need files in this directory.
+    pub fn start_by(user: Option<u32>, further: &str, change: impl FnOnce(&mut Options, &Path)) -> Self {
         let address =
             format!("127.83.{}.{}", std::process::id() % 250 + 1, LAST.fetch_add(1, Relaxed) % 250 + 1);
         let directory = tempfile::Builder::new().prefix("provost-net-").tempdir().expect("a directory");
@@ -169,7 +174,8 @@ impl Fixture {
             at("resolv.conf").display()
         );
         let policy = if user.is_some() { preferring } else { policy };
-        let options = Options { policy: Some(policy), config: Some(config), user, ..Options::default() };
+        let mut options = Options { policy: Some(policy), config: Some(config), user, ..Options::default() };
+        change(&mut options, directory.path());
         Self { gateway: Gateway::start_with(options), address, directory, _server: server }
     }
 

@@ -45,3 +45,4 @@ mod rotated;
 mod rules;
 mod socket_attacks;
 mod sockets;
+mod without_diag;

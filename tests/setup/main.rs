@@ -90,6 +90,7 @@ impl Place {
             agent: None,
             certificates: None,
             session_network: None,
+            has_program_rules: false,
             session_files: Default::default(),
             governing: Arc::default(),
             assignment: Default::default(),

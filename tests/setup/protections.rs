@@ -31,6 +31,7 @@ fn every_protection_is_named_once_and_what_is_not_there_says_why_and_how_to_get_
         "seccomp",
         "landlock",
         "exec-gate",
+        "connection-programs",
         "cgroup-v2",
         "cgroup-kill",
         "clone-into-cgroup",

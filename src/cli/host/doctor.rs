@@ -307,6 +307,8 @@ fn requires(profile: &Profile, protection: &str) -> bool {
         "cgroup-v2" | "cgroup-kill" | "clone-into-cgroup" => false,
         // Tried where one is, which need not be where commands are to work.
         "id-mapped-mounts" => false,
+        // Without it rules by program restrict more.
+        "connection-programs" => false,
         _ => true,
     }
 }

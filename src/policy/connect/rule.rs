@@ -230,6 +230,11 @@ impl ConnectRule {
             && self.is_for(principal, profile)
     }
 
+    /// Whether it decides, for these commands, by the program that connects.
+    pub(in crate::policy) fn names_programs_for(&self, principal: &str, profile: &str) -> bool {
+        self.mode == RuleMode::Enforce && !self.programs.is_empty() && self.is_for(principal, Some(profile))
+    }
+
     /// Whether its conditions hold for commands of this principal; `None`: under some profile.
     fn is_for(&self, principal: &str, profile: Option<&str>) -> bool {
         let is_one_of = |list: &[String], value: &str| list.is_empty() || list.iter().any(|one| one == value);

@@ -3,6 +3,7 @@
 mod agent;
 pub mod cleanup;
 pub mod connection;
+mod connection_table;
 mod forced_kill;
 pub mod gate;
 pub mod handle;

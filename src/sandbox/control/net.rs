@@ -8,9 +8,13 @@ use std::{
 
 use futures_util::{FutureExt as _, future::BoxFuture};
 
-use super::handle::{Sandbox, SandboxLife};
+use super::{
+    handle::{Sandbox, SandboxLife},
+    program_search::SearchedSandbox,
+};
 use crate::{
     policy::connect::ConnectingProgram,
+    pool::Pool,
     proto::net::Attempt,
     proto::supervisor::{
         GetProxyListeners, MakeSockets, ProxyListeners, from_supervisor::Message, to_supervisor::Request,
@@ -104,23 +108,24 @@ impl Sandbox {
         };
         let mut listeners: Vec<OwnedFd> = answer.descriptors;
         let diag = if has_sock_diag { listeners.pop() } else { None };
-        if diag.is_none() {
-            tracing::warn!(
-                sandbox.id = %self.id(),
-                "the programs of TCP connections are not known: the supervisor has no socket of sock_diag(7)"
-            );
-        }
-        self.programs.use_diag(diag);
         let (host, nets) = (host.clone(), nets.clone());
         let address = self.lock_held_address().clone();
         let start = move || {
+            let finds_tcp = diag.is_some() && host.finds_connections();
             let started = NetProcess::start(&host, &nets, &listeners, unix_sockets);
             drop((listeners, address));
-            started
+            started.map(|process| (process, diag, finds_tcp))
         };
-        let process = tokio::task::spawn_blocking(start)
+        let (process, diag, finds_tcp) = tokio::task::spawn_blocking(start)
             .await
             .unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()))?;
+        if !finds_tcp {
+            tracing::warn!(
+                sandbox.id = %self.id(),
+                "the programs of TCP connections are known only while there are few: sock_diag(7) does not find them"
+            );
+        }
+        self.programs.use_diag(diag, finds_tcp);
         let has_resolver = process.has_resolver();
         tracing::info!(sandbox.id = %self.id(), pid = process.pid(), has_resolver, "net process up");
         if !has_resolver {
@@ -160,11 +165,18 @@ impl Sandbox {
 }
 
 impl ServedSandbox for Sandbox {
-    fn program<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, ConnectingProgram> {
+    fn program<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+        (looks, uid): (&'a Arc<Pool>, u32),
+    ) -> BoxFuture<'a, ConnectingProgram> {
         async move {
             let supervisor = process::pid_of(self.supervisor.get_ref().as_fd());
             match (self.cgroup.path(), supervisor) {
-                (Some(cgroup), Ok(supervisor)) => self.programs.find(attempt, cgroup, supervisor).await,
+                (Some(cgroup), Ok(supervisor)) => {
+                    let sandbox = SearchedSandbox { cgroup: cgroup.to_owned(), supervisor, uid };
+                    self.programs.find(attempt, sandbox, looks).await
+                }
                 (None, _) | (_, Err(_)) => ConnectingProgram::Unknown,
             }
         }

@@ -10,20 +10,37 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::sync::oneshot;
 
+use super::connection_table::ConnectionTable;
 use crate::{
     cgroup::directory::{self, CgroupError},
     policy::connect::ConnectingProgram,
+    pool::{Pool, PoolError},
     proto::net::Attempt,
     sys::{descriptor_table, sock_diag, unix_peer},
 };
 
-/// The most processes and descriptors that are looked at; with more it is not known.
+/// The most processes and descriptors that one look is at; with more it is not known.
 const MAX_PROCESSES: usize = 512;
 const MAX_DESCRIPTORS: usize = 16_384;
+
+/// How long a look may take, and how long one waits for those of the user's other sandboxes.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The sandbox whose processes are looked at, and for whom.
+#[derive(Debug, Clone)]
+pub(super) struct SearchedSandbox {
+    /// All its processes are in this cgroup.
+    pub(super) cgroup: PathBuf,
+    /// One of them, which is not looked at.
+    pub(super) supervisor: u32,
+    /// The user id of its principal.
+    pub(super) uid: u32,
+}
 
 /// What is looked for.
 #[derive(Debug, Clone, Copy)]
@@ -50,31 +67,38 @@ pub(super) struct ProgramSearch(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    connections: Vec<(Connection, oneshot::Sender<ConnectingProgram>)>,
-    /// A thread looks, and will look for these next.
+    connections: Batch,
+    /// A look is under way, and the next one is for these.
     is_running: bool,
-    /// Finds sockets of the sandbox's network.
+    /// A socket of sock_diag(7) of the sandbox's network.
     diag: Option<Arc<OwnedFd>>,
-    /// Of the last question to it.
+    /// The kernel finds TCP connections by it.
+    finds_tcp: bool,
+    /// Of the last question to the kernel.
     number: u32,
 }
+
+/// Each is looked for after it has begun to wait. Who waits for one that is dropped is told that the program is not known.
+type Batch = Vec<(Connection, oneshot::Sender<ConnectingProgram>)>;
 
 impl ProgramSearch {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds sockets by this one of sock_diag(7) from now on. Without one no program is known.
-    pub(super) fn use_diag(&self, diag: Option<OwnedFd>) {
-        self.lock().diag = diag.map(Arc::new);
+    /// Asks the kernel by this socket of sock_diag(7) from now on; without one the programs of unix sockets are not known. Where it does not
+    /// find TCP connections, their table is read.
+    pub(super) fn use_diag(&self, diag: Option<OwnedFd>, finds_tcp: bool) {
+        let mut waiting = self.lock();
+        (waiting.diag, waiting.finds_tcp) = (diag.map(Arc::new), finds_tcp);
     }
 
-    /// The programs that have the connection of an attempt, of the processes in this cgroup but for the supervisor.
+    /// The programs that have the connection of an attempt, of the sandbox's processes but for the supervisor.
     pub(super) async fn find(
         self: &Arc<Self>,
         attempt: &Attempt,
-        cgroup: &Path,
-        supervisor: u32,
+        sandbox: SearchedSandbox,
+        looks: &Arc<Pool>,
     ) -> ConnectingProgram {
         let Some(connection) = connection(attempt) else { return ConnectingProgram::Unknown };
         let (answer, answered) = oneshot::channel();
@@ -84,54 +108,92 @@ impl ProgramSearch {
             std::mem::replace(&mut waiting.is_running, true)
         };
         if !was_running {
-            let (search, cgroup) = (self.clone(), cgroup.to_owned());
-            tokio::task::spawn_blocking(move || search.run(&cgroup, supervisor));
+            // It serves others, too, when the one that asks here has gone.
+            tokio::spawn(self.clone().run(sandbox, looks.clone()));
         }
         answered.await.unwrap_or(ConnectingProgram::Unknown)
     }
 
-    /// The inode of the program's end of a connection. One thread asks at a time, and the kernel answers at once.
-    fn socket(&self, connection: Connection) -> Result<u64, NotKnown> {
-        let (diag, number) = {
-            let mut waiting = self.lock();
-            waiting.number = waiting.number.wrapping_add(1);
-            (waiting.diag.clone().ok_or(NotKnown)?, waiting.number)
-        };
-        let found = match connection {
-            Connection::Tcp(program, listener) => sock_diag::find(diag.as_fd(), number, program, listener),
-            // The process that has connected may have handed the socket on since: the kernel knows the socket itself.
-            Connection::Unix(accepted) => {
-                unix_peer::peer_inode(diag.as_fd(), number, accepted).map(|peer| peer.map(u64::from))
-            }
-        };
-        found.ok().flatten().ok_or(NotKnown)
-    }
-
-    /// Looks for all that wait, until none do. Each is looked for after it has begun to wait.
-    fn run(&self, cgroup: &Path, supervisor: u32) {
-        loop {
-            let waiting = {
-                let mut waiting = self.lock();
-                if waiting.connections.is_empty() {
-                    waiting.is_running = false;
-                    return;
+    /// Looks for all that wait, until none do. Between two looks another sandbox of the user has its turn.
+    async fn run(self: Arc<Self>, sandbox: SearchedSandbox, looks: Arc<Pool>) {
+        while let Some(batch) = self.next_batch() {
+            let (search, sandbox, uid) = (self.clone(), sandbox.clone(), sandbox.uid);
+            match looks.run(uid, LOOK_TIMEOUT, move || search.look(batch, &sandbox)).await {
+                // What takes longer answers when it is done.
+                Ok(()) | Err(PoolError::TimedOut(_)) => {}
+                Err(error @ (PoolError::Busy(_) | PoolError::ThreadUnavailable)) => {
+                    tracing::warn!(%error, "the programs of connections were not looked for");
                 }
-                std::mem::take(&mut waiting.connections)
-            };
-            let seen = Seen::look(cgroup, supervisor);
-            for (connection, answer) in waiting {
-                let found = seen
-                    .as_ref()
-                    .map_err(|error| *error)
-                    .and_then(|seen| seen.programs(self.socket(connection)?));
-                let program = match found {
-                    Ok(programs) if !programs.is_empty() => ConnectingProgram::Known(programs),
-                    Ok(_) | Err(NotKnown) => ConnectingProgram::Unknown,
-                };
-                // The net process that has asked may be gone.
-                let _ = answer.send(program);
             }
         }
+    }
+
+    /// All that wait. `None`: none do, and the looking ends.
+    fn next_batch(&self) -> Option<Batch> {
+        let mut waiting = self.lock();
+        let batch = std::mem::take(&mut waiting.connections);
+        waiting.is_running = !batch.is_empty();
+        waiting.is_running.then_some(batch)
+    }
+
+    fn look(&self, batch: Batch, sandbox: &SearchedSandbox) {
+        let seen = Seen::look(sandbox);
+        let sockets = self.sockets(sandbox, batch.iter().any(|(one, _)| matches!(one, Connection::Tcp(..))));
+        for (connection, answer) in batch {
+            let found = seen.as_ref().map_err(|error| *error);
+            let program = match found.and_then(|seen| seen.programs(sockets.find(connection)?)) {
+                Ok(programs) if !programs.is_empty() => ConnectingProgram::Known(programs),
+                Ok(_) | Err(NotKnown) => ConnectingProgram::Unknown,
+            };
+            // The net process that has asked may be gone.
+            let _ = answer.send(program);
+        }
+    }
+
+    /// What finds the sockets of connections, of TCP if any are wanted.
+    fn sockets(&self, sandbox: &SearchedSandbox, are_tcp_wanted: bool) -> Sockets<'_> {
+        let (diag, finds_tcp) = {
+            let waiting = self.lock();
+            (waiting.diag.clone(), waiting.finds_tcp)
+        };
+        let is_listed = are_tcp_wanted && (diag.is_none() || !finds_tcp);
+        let table = is_listed.then(|| ConnectionTable::of_process(sandbox.supervisor).ok().flatten());
+        Sockets { search: self, diag, table }
+    }
+
+    fn next_number(&self) -> u32 {
+        let mut waiting = self.lock();
+        waiting.number = waiting.number.wrapping_add(1);
+        waiting.number
+    }
+}
+
+/// The sockets of connections, for one look.
+struct Sockets<'a> {
+    search: &'a ProgramSearch,
+    diag: Option<Arc<OwnedFd>>,
+    /// Of TCP connections, where the kernel is not asked; within: `None`, it is too long.
+    table: Option<Option<ConnectionTable>>,
+}
+
+impl Sockets<'_> {
+    /// The inode of the program's end of a connection. One thread asks at a time, and the kernel answers at once.
+    fn find(&self, connection: Connection) -> Result<u64, NotKnown> {
+        let found = match (connection, &self.table, &self.diag) {
+            (Connection::Tcp(program, listener), Some(table), _) => {
+                table.as_ref().and_then(|table| table.find(program, listener))
+            }
+            (Connection::Tcp(program, listener), None, Some(diag)) => {
+                sock_diag::find(diag.as_fd(), self.search.next_number(), program, listener).ok().flatten()
+            }
+            // The process that has connected may have handed the socket on since: the kernel knows the socket itself.
+            (Connection::Unix(accepted), _, Some(diag)) => {
+                let peer = unix_peer::peer_inode(diag.as_fd(), self.search.next_number(), accepted);
+                peer.ok().flatten().map(u64::from)
+            }
+            (Connection::Tcp(..), None, None) | (Connection::Unix(_), _, None) => None,
+        };
+        found.ok_or(NotKnown)
     }
 }
 
@@ -149,10 +211,10 @@ struct Seen {
 }
 
 impl Seen {
-    fn look(cgroup: &Path, supervisor: u32) -> Result<Self, NotKnown> {
+    fn look(sandbox: &SearchedSandbox) -> Result<Self, NotKnown> {
         let mut seen = Self { sockets: HashMap::new() };
         let mut left = MAX_DESCRIPTORS;
-        for pid in processes(cgroup)?.into_iter().filter(|pid| *pid != supervisor) {
+        for pid in processes(&sandbox.cgroup)?.into_iter().filter(|pid| *pid != sandbox.supervisor) {
             match sockets(pid, &mut left) {
                 Ok(Some(sockets)) => drop(seen.sockets.insert(pid, sockets)),
                 Ok(None) => return Err(NotKnown),
@@ -164,7 +226,7 @@ impl Seen {
         Ok(seen)
     }
 
-    /// The files of the processes that hold the socket of this inode.
+    /// The files of all processes that have this socket.
     fn programs(&self, wanted: u64) -> Result<Vec<String>, NotKnown> {
         let mut programs = BTreeSet::new();
         for (pid, sockets) in &self.sockets {

@@ -28,7 +28,7 @@ use crate::{
             warm_launcher::{LAUNCH_TIMEOUT, WarmLauncher},
         },
     },
-    sys::{landlock, oom},
+    sys::{landlock, oom, sock_diag},
 };
 
 /// Why sandboxes cannot be made in a cgroup.
@@ -65,6 +65,7 @@ pub struct Host {
     ids: HostIdRange,
     subordinate_ids: OnceLock<Option<SubordinateIds>>,
     landlock_abi: u32,
+    finds_connections: OnceLock<bool>,
     own_cgroups: Vec<OwnCgroup>,
     launcher: PathBuf,
     warm_launcher: Arc<WarmLauncher>,
@@ -86,6 +87,7 @@ impl Host {
             ids: HostIdRange::default(),
             subordinate_ids: OnceLock::new(),
             landlock_abi: landlock::abi(),
+            finds_connections: OnceLock::new(),
             // Without /proc no cgroup is found, and nothing else works either.
             own_cgroups: gateway::find_own_cgroups().unwrap_or_default(),
             launcher: "/proc/self/exe".into(),
@@ -181,6 +183,18 @@ impl Host {
     #[must_use]
     pub fn landlock_abi(&self) -> u32 {
         self.landlock_abi
+    }
+
+    /// Whether the kernel finds a TCP connection by its ends: sock_diag(7).
+    #[must_use]
+    pub fn finds_connections(&self) -> bool {
+        *self.finds_connections.get_or_init(sock_diag::knows_tcp)
+    }
+
+    /// Whether this process may see what files and descriptors commands have, which may have another user id.
+    #[must_use]
+    pub fn sees_descriptors(&self) -> bool {
+        !self.privileged || has_capability(Capability::CAP_SYS_PTRACE)
     }
 
     pub(crate) fn own_cgroups(&self) -> &[OwnCgroup] {

@@ -9,8 +9,10 @@ use crate::{
     policy::profile::{Network, Profile, Requirement},
     proto::supervisor::{ExecutablePaths, GatePlan, LandlockPlan, SeccompPlan, TcpPorts},
     sandbox::{
+        cgroup::sandbox::SandboxCgroup,
         host::Host,
         launch::error::LaunchError,
+        probe::{CONNECTION_PROGRAMS, NO_TCP_DIAG},
         seccomp::{self, AnonymousPrograms, arch::Arch, notified::ExecNonce},
         spec::Shortfall,
     },
@@ -101,6 +103,18 @@ pub(super) fn plan_landlock(
         }
     }
     Ok(plan)
+}
+
+/// Why rules by program restrict more than they say.
+pub(super) fn missing_of_programs(host: &Host, cgroup: &SandboxCgroup) -> Option<Shortfall> {
+    const ALL: &str = "rules by program restrict every program";
+    let reason = match (cgroup.path(), host.sees_descriptors(), host.finds_connections()) {
+        (None, ..) => format!("without a v2 cgroup the processes of the sandbox are not known: {ALL}"),
+        (_, false, _) => format!("without CAP_SYS_PTRACE their descriptors are not seen: {ALL}"),
+        (.., false) => format!("{NO_TCP_DIAG}; beyond that, {ALL}"),
+        (Some(_), true, true) => return None,
+    };
+    Some(Shortfall { protection: CONNECTION_PROGRAMS.into(), reason })
 }
 
 /// Records a missing protection: an error if the profile requires it, else a shortfall.

@@ -29,7 +29,7 @@ use crate::{
         launch::{
             certificates,
             error::LaunchError,
-            filters::{plan_gate, plan_landlock, plan_seccomp, record_missing},
+            filters::{missing_of_programs, plan_gate, plan_landlock, plan_seccomp, record_missing},
             identity::{AssignedIdentity, assign_identity},
             listen::{CONTROL_SOCKET, listen},
             mapped_groups,
@@ -130,6 +130,9 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let principal = PrincipalCgroup { uid: spec.owner.uid, limits: host.principal_limits() };
     cleanup.cgroup = make_cgroup(host, state, &spec.id, &principal, profile, &identity, &mut shortfalls)?;
     failpoint::reach("sandbox.grouped");
+    if spec.has_program_rules {
+        shortfalls.extend(missing_of_programs(host, &cleanup.cgroup));
+    }
     let (cgroups, groups) = cleanup.cgroup.to_plan()?;
     let listener = listen(&cleanup.directory, CONTROL_SOCKET)?;
     let gate_listener = gate.enabled.then(|| listen(&cleanup.directory, SOCKET_NAME)).transpose()?;

@@ -15,7 +15,7 @@ mod trusted_roots;
 pub use asker::Asker;
 pub use authorities::{Authorities, AuthorityError};
 pub use host_socket::{HostSocket, HostSocketCaller, HostSocketError};
-pub use nets::{ConnectionObserver, ConnectionOrigin, Judged, NameFiles, NetOwner, Nets};
+pub use nets::{ConnectionObserver, ConnectionOrigin, Judged, NameFiles, NetOwner, Nets, ProgramLook};
 pub(crate) use process::{NetError, NetProcess};
 pub(crate) use serving::ServedSandbox;
 pub use trusted_roots::TrustedRoots;

@@ -7,12 +7,13 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Shared};
 use tokio::sync::watch;
 
 use super::{Asker, Authorities, TrustedRoots};
 use crate::{
     policy::connect::ConnectingProgram,
+    pool::Pool,
     proto::net::{Ended, HostEntry, Question, verdict::Verdict},
     sandbox::{sandbox_state::SandboxState, spec::SandboxSpec},
 };
@@ -57,13 +58,16 @@ impl NetOwner {
     }
 }
 
+/// The programs of a connection, when they have been looked for. It goes on when nobody waits.
+pub type ProgramLook = Shared<BoxFuture<'static, ConnectingProgram>>;
+
 /// Who has made a connection, as far as that is known.
 #[derive(Debug)]
 pub struct ConnectionOrigin {
     /// The terminal that the program belongs to.
     pub terminal: Option<String>,
-    /// The program.
-    pub program: ConnectingProgram,
+    /// The program. Who decides nothing by it need not wait.
+    pub program: ProgramLook,
 }
 
 /// The answer to a question.
@@ -121,6 +125,10 @@ impl Default for NameFiles {
     }
 }
 
+/// Looks for the programs of connections: one of each user at a time, and so many of all beyond that.
+const LOOKS_PER_USER: usize = 1;
+const SHARED_LOOKS: usize = 1;
+
 /// The net processes of a gateway.
 #[derive(Debug)]
 pub struct Nets {
@@ -128,13 +136,27 @@ pub struct Nets {
     authorities: Arc<Authorities>,
     observer: OnceLock<Arc<dyn ConnectionObserver>>,
     policies: watch::Sender<()>,
+    looks: Arc<Pool>,
 }
 
 impl Nets {
     /// None yet. Keys lie in this state directory.
     pub fn new(files: NameFiles, state: &Path) -> Arc<Self> {
         let authorities = Arc::new(Authorities::new(state, files.trusted_roots.clone()));
-        Arc::new(Self { files, authorities, observer: OnceLock::new(), policies: watch::Sender::new(()) })
+        let looks = Arc::new(Pool::new(LOOKS_PER_USER, SHARED_LOOKS));
+        Arc::new(Self {
+            files,
+            authorities,
+            observer: OnceLock::new(),
+            policies: watch::Sender::new(()),
+            looks,
+        })
+    }
+
+    /// Where it is looked which programs have a connection. A user whose processes have many descriptors takes a thread and no more, and
+    /// no other user waits for that.
+    pub(crate) fn looks(&self) -> &Arc<Pool> {
+        &self.looks
     }
 
     /// By what TLS of the sandboxes is opened.

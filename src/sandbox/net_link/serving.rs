@@ -8,16 +8,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::{FutureExt as _, future, future::BoxFuture};
 use prost::Message as _;
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Asker, ConnectionObserver, ConnectionOrigin, Judged, NetError, NetOwner, NetProcess, Nets, asker::Answer,
+    Asker, ConnectionObserver, ConnectionOrigin, Judged, NetError, NetOwner, NetProcess, Nets, ProgramLook,
+    asker::Answer,
 };
 use crate::{
     policy::connect::ConnectingProgram,
+    pool::Pool,
     proto::net::{
         Attempt, Denied, FromNet, Question, Reevaluate, ToNet, Verdict, Withdrawn, from_net::Message,
         question::About, to_net, verdict,
@@ -40,8 +42,12 @@ pub(crate) trait ServedSandbox: Send + Sync {
     /// Which terminal a connection belongs to: of the claim, if it is one of the sandbox's, else the only one that runs.
     fn terminal_of(&self, claimed: &str) -> Option<String>;
 
-    /// Which programs have the connection of an attempt.
-    fn program<'a>(&'a self, attempt: &'a Attempt) -> BoxFuture<'a, ConnectingProgram>;
+    /// Which programs have the connection of an attempt. It is looked for by this user's place there.
+    fn program<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+        looks: (&'a Arc<Pool>, u32),
+    ) -> BoxFuture<'a, ConnectingProgram>;
 
     /// TCP sockets of the sandbox's network; `None` where it makes none.
     fn sockets(&self, count: usize) -> BoxFuture<'_, Option<Vec<OwnedFd>>>;
@@ -82,6 +88,7 @@ impl NetProcess {
             observer,
             owner: owner.clone(),
             sandbox,
+            looks: nets.looks().clone(),
             sender,
             asked: Arc::default(),
             programs: Arc::default(),
@@ -115,11 +122,12 @@ struct Serving {
     observer: Arc<dyn ConnectionObserver>,
     owner: Arc<NetOwner>,
     sandbox: Arc<dyn ServedSandbox>,
+    looks: Arc<Pool>,
     sender: mpsc::Sender<Answer>,
     /// The questions that are being answered, as many as there are tasks.
     asked: Arc<Mutex<HashMap<u64, CancellationToken>>>,
     /// By whom a connection was wanted whose name was judged, until its addresses are.
-    programs: Arc<Mutex<HashMap<ConnectionEnds, (ConnectingProgram, Instant)>>>,
+    programs: Arc<Mutex<HashMap<ConnectionEnds, (ProgramLook, Instant)>>>,
 }
 
 /// The program's end of a connection, and the listener's.
@@ -161,35 +169,39 @@ impl Serving {
     }
 
     /// Which programs have the connection that a question is about: with none yet, any may be meant.
-    async fn program(&self, question: &Question) -> ConnectingProgram {
-        let Some(attempt) = &question.attempt else { return ConnectingProgram::Any };
+    fn program(&self, question: &Question) -> ProgramLook {
+        let any = || future::ready(ConnectingProgram::Any).boxed().shared();
+        let Some(attempt) = &question.attempt else { return any() };
         let ends = (attempt.program_end.clone(), attempt.listener_end.clone());
         match &question.about {
-            Some(About::Name(_) | About::Bytes(_)) => ConnectingProgram::Any,
+            Some(About::Name(_) | About::Bytes(_)) => any(),
             // The name was judged just now.
-            Some(About::Addresses(_)) => {
-                let known = self.programs().remove(&ends);
-                match known {
-                    Some((program, found)) if found.elapsed() < PROGRAM_KNOWN_FOR => program,
-                    Some(_) | None => self.sandbox.program(attempt).await,
-                }
-            }
+            Some(About::Addresses(_)) => match self.programs().remove(&ends) {
+                Some((look, begun)) if begun.elapsed() < PROGRAM_KNOWN_FOR => look,
+                Some(_) | None => self.look(attempt),
+            },
             Some(About::Host(_)) => {
-                let program = self.sandbox.program(attempt).await;
+                let look = self.look(attempt);
                 let mut known = self.programs();
                 if known.len() >= MAX_CONNECTIONS {
                     known.clear();
                 }
-                known.insert(ends, (program.clone(), Instant::now()));
-                program
+                known.insert(ends, (look.clone(), Instant::now()));
+                look
             }
-            Some(About::Disagreement(_) | About::BadRequest(_) | About::Open(_)) | None => {
-                self.sandbox.program(attempt).await
-            }
+            Some(About::Disagreement(_) | About::BadRequest(_) | About::Open(_)) | None => self.look(attempt),
         }
     }
 
-    fn programs(&self) -> std::sync::MutexGuard<'_, HashMap<ConnectionEnds, (ConnectingProgram, Instant)>> {
+    /// Begins at once.
+    fn look(&self, attempt: &Attempt) -> ProgramLook {
+        let (sandbox, looks, uid) = (self.sandbox.clone(), self.looks.clone(), self.owner.uid);
+        let attempt = attempt.clone();
+        let looking = tokio::spawn(async move { sandbox.program(&attempt, (&looks, uid)).await });
+        async move { looking.await.unwrap_or(ConnectingProgram::Unknown) }.boxed().shared()
+    }
+
+    fn programs(&self) -> std::sync::MutexGuard<'_, HashMap<ConnectionEnds, (ProgramLook, Instant)>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -200,7 +212,7 @@ impl Serving {
             open_ports.clone_from(&name.open_ports);
         }
         let terminal = self.terminal(question.attempt.as_ref());
-        let program = self.program(&question).await;
+        let program = self.program(&question);
         let Judged { verdict, connection } =
             self.observer.judge(&self.owner, question, ConnectionOrigin { terminal, program }, asker).await;
         let answer = |verdict| Verdict { number, verdict: Some(verdict) };

@@ -30,6 +30,7 @@ pub fn protections(host: &Host) -> Vec<Protection> {
     all.push(system_call_filter());
     all.push(landlock(host));
     all.push(kernel::exec_gate());
+    all.push(connection_programs(host));
     all.extend(cgroups::probe_all(host.own_cgroups()));
     all.extend(kernel::kernel_calls());
     all
@@ -68,6 +69,31 @@ fn identity(host: &Host) -> Protection {
     };
     Protection { name: "identity", status: ProtectionStatus::Weaker, reason, remedy: remedy.into() }
 }
+
+/// What rules by program need in addition to a cgroup.
+fn connection_programs(host: &Host) -> Protection {
+    const NAME: &str = CONNECTION_PROGRAMS;
+    if !host.sees_descriptors() {
+        let reason =
+            "the gateway may not see the descriptors of commands: rules by program restrict every program";
+        return missing(NAME, reason, "run the gateway with CAP_SYS_PTRACE");
+    }
+    if !host.finds_connections() {
+        return Protection {
+            name: NAME,
+            status: ProtectionStatus::Weaker,
+            reason: format!("{NO_TCP_DIAG}: beyond some thousands, rules by program restrict every program"),
+            remedy: "modprobe tcp_diag, or a kernel with CONFIG_INET_TCP_DIAG".into(),
+        };
+    }
+    available(NAME, "the kernel finds a connection by its ends")
+}
+
+/// The programs of connections, for rules that name some.
+pub(in crate::sandbox) const CONNECTION_PROGRAMS: &str = "connection-programs";
+
+/// Why the programs of connections are looked for in a table.
+pub(in crate::sandbox) const NO_TCP_DIAG: &str = "the kernel does not find a TCP connection by its ends (sock_diag), so the sandbox's list is read while it is short";
 
 fn system_call_filter() -> Protection {
     if Arch::native().is_none() {

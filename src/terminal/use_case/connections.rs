@@ -24,15 +24,15 @@ use crate::{
     policy::{
         ActivePolicy, PolicySet,
         command::rule::Decision,
-        connect::{Approved, ConnectRequest, DialTarget, Tunnel},
+        connect::{Approved, ConnectRequest, ConnectingProgram, DialTarget, Tunnel},
         connect_decision::{AGREEMENT_RULE, ConnectDecision, NAME_RULE},
     },
     pool::Pool,
     printable,
     proto::{
         net::{
-            AboutOpen, BadRequest, Denied, Dial, Disagreement, Ended, Ports, Protocol, Question, Resolve,
-            question::About, verdict::Verdict,
+            AboutHost, AboutOpen, Attempt, BadRequest, Denied, Dial, Disagreement, Ended, Ports, Protocol,
+            Question, Resolve, question::About, verdict::Verdict,
         },
         v1::ConnectDenial,
     },
@@ -87,6 +87,10 @@ impl ConnectionObserver for Connections {
         async move {
             let attempt = question.attempt.unwrap_or_default();
             let ConnectionOrigin { terminal, program } = origin;
+            if self.resolves_for_any_program(owner, &attempt, question.about.as_ref()) {
+                return Verdict::Resolve(Resolve::default()).into();
+            }
+            let program = program.await;
             let terminal = self.terminal(owner, terminal.as_deref());
             let path = match attempt.path.is_empty() {
                 true => String::new(),
@@ -134,6 +138,33 @@ impl ConnectionObserver for Connections {
 }
 
 impl Connections {
+    /// Whether a name may be resolved, and no rule depends on the program. Who that is need not be known before the connection is written
+    /// down, and is looked for meanwhile.
+    fn resolves_for_any_program(&self, owner: &NetOwner, attempt: &Attempt, about: Option<&About>) -> bool {
+        let Some(About::Host(AboutHost { bytes_left })) = about else { return false };
+        let http = http_request(attempt);
+        let (Ok(host), port @ 1.., None | Some(Ok(_))) = (Host::parse(&attempt.host), port(attempt), &http)
+        else {
+            return false;
+        };
+        let (policy, principal) = (self.policy.current(), principal(owner));
+        if attempt.protocol() == Protocol::Unix
+            || policy.has_program_rules(&principal, &owner.profile)
+            || self.bytes_are_spent(owner, *bytes_left).is_some()
+        {
+            return false;
+        }
+        let request = ConnectRequest {
+            principal: &principal,
+            profile: &owner.profile,
+            destination: &Destination { host, port },
+            http: http.as_ref().and_then(|read| read.as_ref().ok()),
+            program: &ConnectingProgram::Unknown,
+            approved: Approved::Nothing,
+        };
+        policy.connect_name(&request).decision == Decision::Allow
+    }
+
     async fn decide(&self, wanted: Wanted<'_>, about: Option<About>) -> Verdict {
         if let Some(About::Bytes(_)) = about {
             return self.allow_bytes(wanted.owner);
