@@ -112,7 +112,7 @@ impl LaunchShare {
 }
 
 /// One of the 2^22 addresses of 127.64.0.0/10, which programs do not use. Those of sandboxes that an earlier gateway has launched are not
-/// known here, and a command can hold some: at random none of them is met. A launch that meets one fails.
+/// known here, and a command can hold some: at random none of them is met. A launch that meets one fails, and is tried once more.
 fn further_address(random: u128) -> Ipv4Addr {
     const FIRST: u32 = u32::from_be_bytes([127, 64, 0, 0]);
     const COUNT: u32 = 1 << 22;

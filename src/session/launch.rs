@@ -48,9 +48,13 @@ impl Session {
     ) -> Result<(Arc<Sandbox>, Sharing, SandboxOrigin), Arc<StartError>> {
         self.prepare_certificates(context, exec_spec).await?;
         if sharing_for(context, exec_spec) == Sharing::Exclusive {
-            let sandbox =
-                self.start_sandbox(context, exec_spec, Sharing::Exclusive).await.map_err(Arc::new)?;
-            return Ok((sandbox, Sharing::Exclusive, SandboxOrigin::Started));
+            let start = || self.start_sandbox(context, exec_spec, Sharing::Exclusive);
+            let started = match start().await {
+                // A command listens there, and the next launch has another one.
+                Err(error) if error.is_of_own_address() => start().await,
+                started => started,
+            };
+            return Ok((started.map_err(Arc::new)?, Sharing::Exclusive, SandboxOrigin::Started));
         }
         let mut origin = SandboxOrigin::Reused;
         let launch = async || {

@@ -43,6 +43,7 @@ mod reload;
 mod requests;
 mod rotated;
 mod rules;
+mod shared_loopback;
 mod socket_attacks;
 mod sockets;
 mod without_diag;

@@ -83,6 +83,21 @@ impl From<LaunchError> for StartError {
 }
 
 impl StartError {
+    /// Whether a command has the address that was to be the sandbox's.
+    pub fn is_of_own_address(&self) -> bool {
+        match self {
+            Self::Launch(error) => error.is_of_own_address(),
+            Self::Connect(_)
+            | Self::RootGone(_)
+            | Self::KeptCaches(_)
+            | Self::KeptCachesWait(_)
+            | Self::Descriptors(_)
+            | Self::Net(_)
+            | Self::Gate(_)
+            | Self::TimedOut => false,
+        }
+    }
+
     /// Whether the kernel does not attach the session's directories.
     pub fn is_of_session_files(&self) -> bool {
         match self {

@@ -121,6 +121,11 @@ impl LaunchError {
     pub(crate) fn is_of_session_files(&self) -> bool {
         matches!(self, Self::SessionFiles { .. })
     }
+
+    /// Whether a command has the address that was to be the sandbox's on the loopback that it shares.
+    pub(crate) fn is_of_own_address(&self) -> bool {
+        matches!(self, Self::Stage { stage: Stage::Loopback, errno: Errno::EADDRINUSE, .. })
+    }
 }
 
 /// Finds in the plan what a failed stage was about.
