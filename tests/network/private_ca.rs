@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     opened_servers::OpenedFixture,
-    support::{Session, is_root, skip},
+    support::{Session, api::CreateSessionRequest, is_root, skip},
 };
 
 const GET: &str = "curl -sS https://own.test:19443/v1/x";
@@ -173,6 +173,18 @@ async fn a_file_of_certificates_governs_as_a_secret_does() {
         let text = refusal(&fixture, &wrong);
         assert!(text.contains(says), "{says}: {text}");
     }
+    fixture.reload(&with(&ca));
+    // Likewise, a session that is opened later does not reach it.
+    let alone = tempfile::Builder::new().prefix("provost-ca-").tempdir().expect("a directory");
+    mode(alone.path(), 0o755);
+    let later = alone.path().join("ca.pem");
+    fs::copy(&ca, &later).expect("a file");
+    fixture.reload(&with(&later));
+    let roots = vec![alone.path().display().to_string()];
+    let request = CreateSessionRequest { roots, ..CreateSessionRequest::default() };
+    let mut sessions = session.caller.sessions.clone();
+    let refused = sessions.create_session(request).await.expect_err("a command could write it");
+    assert!(refused.message().contains("trusted certificates"), "{}", refused.message());
     fixture.reload(&with(&ca));
     let explained = std::process::Command::new(env!("CARGO_BIN_EXE_provost"))
         .args([

@@ -111,11 +111,58 @@ def by_its_loader():
     return fetch([loaders[0], CURL]) if loaders else "not run"
 
 
+IPPROTO_MPTCP = 262
+
+
+def by_mptcp():
+    """A socket that is no TCP socket to its program."""
+    try:
+        connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP)
+    except OSError as error:
+        return f"not run: {error.strerror}"
+    connection.settimeout(30)
+    connection.connect((PROXY.hostname, PROXY.port))
+    return shown(connection)
+
+
+def by_ipv6():
+    """A socket of IPv6, to the mapped address."""
+    try:
+        connection = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+        connection.connect((f"::ffff:{PROXY.hostname}", PROXY.port))
+    except OSError as error:
+        return f"not run: {error.strerror}"
+    connection.settimeout(30)
+    return shown(connection)
+
+
+def by_an_orphan():
+    """A process whose parent, which has connected, is gone."""
+    connection = connect()
+    other = helper(connection)
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        if os.fork():
+            os._exit(0)
+        os.write(writing, status(connection).encode())
+        os._exit(0)
+    connection.close()
+    os.close(writing)
+    os.wait()
+    said = os.read(reading, 100).decode()
+    other.kill()
+    other.wait()
+    return said
+
+
 FORMS = {
     "itself": lambda: status(connect()),
     "with a helper": lambda: shown(connect()),
     "a thread's own descriptors": lambda: in_a_thread(lambda: None),
     "without its first thread": without_its_first_thread,
+    "MPTCP": by_mptcp,
+    "IPv6": by_ipv6,
+    "an orphan": by_an_orphan,
     "a copy": copied,
     "a copy in memory": in_memory,
     "by its loader": by_its_loader,
