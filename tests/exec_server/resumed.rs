@@ -54,6 +54,8 @@ impl Received {
         for chunk in read["chunks"].as_array().expect("a list") {
             self.piece(chunk["seq"].as_u64().expect("a number"), &chunk["chunk"]);
         }
+        // What was written after the look can come before its answer.
+        self.take(peer);
         let next = read["nextSeq"].as_u64().expect("a number");
         if read["closed"] == true {
             self.exit = Some((next - 2, read["exitCode"].as_i64().expect("a number")));
