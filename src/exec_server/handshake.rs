@@ -6,13 +6,13 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hyper::{
     Method, Request, Response, StatusCode, Version,
     header::{
-        AUTHORIZATION, CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT,
-        SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+        AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT,
+        SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING, UPGRADE,
     },
 };
 use ring::digest;
 
-use crate::local_http::{self, Body, LocalAddress, Token};
+use crate::local_http::{self, Body, LocalAddress, Token, only};
 
 /// What the protocol appends to a key.
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -34,16 +34,21 @@ pub(super) fn answer<B>(
         && request.version() == Version::HTTP_11
         && has_word(headers, &CONNECTION, "upgrade")
         && has_word(headers, &UPGRADE, "websocket");
-    let is_known = headers.get(SEC_WEBSOCKET_VERSION).is_some_and(|version| version == "13");
+    let is_known = only(headers, &SEC_WEBSOCKET_VERSION) == Ok(Some("13"));
     if !is_upgrade || !is_known {
         let mut refused = local_http::text(StatusCode::UPGRADE_REQUIRED, "this is for websockets\n");
         refused.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
         refused.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
         return Err(refused);
     }
-    let key = headers.get(SEC_WEBSOCKET_KEY).map(HeaderValue::as_bytes).unwrap_or_default();
+    // What follows an opening is the websocket's: with a body it would be open to argument where that begins.
+    if headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING) {
+        return Err(local_http::text(StatusCode::BAD_REQUEST, "an opening has no body\n"));
+    }
+    let key = only(headers, &SEC_WEBSOCKET_KEY).unwrap_or_default().unwrap_or_default();
     let is_key = STANDARD.decode(key).is_ok_and(|bytes| bytes.len() == KEY_BYTES);
-    let accept = is_key.then(|| accept_of(key)).and_then(|accept| HeaderValue::from_str(&accept).ok());
+    let accept =
+        is_key.then(|| accept_of(key.as_bytes())).and_then(|accept| HeaderValue::from_str(&accept).ok());
     let Some(accept) = accept else {
         return Err(local_http::text(StatusCode::BAD_REQUEST, "the websocket's key is missing or wrong\n"));
     };

@@ -35,6 +35,11 @@ impl Server {
         Self { sessions, to, attachment: None, is_initialized: false }
     }
 
+    /// Whether its client has a session.
+    pub(super) fn has_session(&self) -> bool {
+        self.attachment.is_some()
+    }
+
     /// The connection has ended.
     pub(super) async fn disconnected(self) {
         if let Some(attachment) = self.attachment {

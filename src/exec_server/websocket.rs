@@ -13,20 +13,21 @@ use futures_util::{
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use tokio::{
-    sync::{oneshot, watch},
-    time::timeout,
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
         Error, Message,
+        error::ProtocolError,
         protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode},
     },
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    lines::{self, LINE_MAX_BYTES, LineQueue, OutputLine, Receipt},
+    lines::{self, Disconnected, LINE_MAX_BYTES, LineQueue, OutputLine, Receipt},
     server::Server,
     sessions::Sessions,
 };
@@ -35,6 +36,10 @@ use super::{
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a client may take to see why its connection is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a client may leave the answer to its ping unread. Then it counts as gone.
+const PONG_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a client may be connected without a session.
+const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
@@ -49,13 +54,15 @@ pub(super) async fn serve(upgraded: Upgraded, sessions: Arc<Sessions>, stopped: 
     let (answered, answers) = watch::channel(0);
     let mut server = Server::new(sessions, sender);
     let (closing, close) = oneshot::channel();
-    let writing = AbortOnDropHandle::new(tokio::spawn(write(queue, sink, answers, close)));
+    let (flush, flushes) = mpsc::channel(1);
+    let writing = AbortOnDropHandle::new(tokio::spawn(write(queue, sink, Asked { answers, flushes, close })));
+    let mut reading = Reading { answered, flush };
     let closed = tokio::select! {
-        closed = read(&mut stream, &mut server, &answered) => closed,
+        closed = reading.run(&mut stream, &mut server) => closed,
         () = stopped.cancelled() => Some(frame(CloseCode::Away, "the server ends")),
     };
     if let Some(closed) = closed {
-        let is_lost = closed.code == CloseCode::Size;
+        let is_lost = matches!(closed.code, CloseCode::Size | CloseCode::Protocol | CloseCode::Invalid);
         // Without a writer nobody is there to be told.
         let _ = closing.send(closed);
         if let Ok(Ok(sink)) = timeout(FLUSH_TIMEOUT, writing).await
@@ -81,41 +88,81 @@ async fn drain(mut socket: Socket, is_lost: bool) {
     }
 }
 
-/// Takes what the client sends until it sends no more. Returns what is wrong, if the client is to be told.
-async fn read(
-    stream: &mut SplitStream<Socket>,
-    server: &mut Server,
-    answered: &watch::Sender<u64>,
-) -> Option<CloseFrame> {
-    while let Some(received) = stream.next().await {
-        let taken = match received {
-            Ok(Message::Text(text)) => server.take(text.as_bytes()).await,
-            Ok(Message::Binary(bytes)) => server.take(&bytes).await,
-            Ok(Message::Pong(bytes)) => {
-                if let Ok(number) = <[u8; 8]>::try_from(&bytes[..]) {
-                    answered.send_replace(u64::from_be_bytes(number));
+/// What reading asks of the other half.
+struct Reading {
+    /// The number of the last ping that the client has answered.
+    answered: watch::Sender<u64>,
+    /// To be told when all has been written.
+    flush: mpsc::Sender<oneshot::Sender<()>>,
+}
+
+/// What is asked of the half that writes.
+struct Asked {
+    answers: watch::Receiver<u64>,
+    flushes: mpsc::Receiver<oneshot::Sender<()>>,
+    close: oneshot::Receiver<CloseFrame>,
+}
+
+impl Reading {
+    /// Takes what the client sends until it sends no more. Returns what is wrong, if the client is to be told.
+    async fn run(&mut self, stream: &mut SplitStream<Socket>, server: &mut Server) -> Option<CloseFrame> {
+        let deadline = Instant::now() + INITIALIZE_TIMEOUT;
+        loop {
+            let received = match server.has_session() {
+                true => stream.next().await,
+                false => match timeout_at(deadline, stream.next()).await {
+                    Ok(received) => received,
+                    Err(_) => return Some(frame(CloseCode::Policy, "initialize was not sent in time")),
+                },
+            };
+            let taken = match received? {
+                Ok(Message::Text(text)) => server.take(text.as_bytes()).await,
+                Ok(Message::Binary(bytes)) => server.take(&bytes).await,
+                Ok(Message::Pong(bytes)) => {
+                    if let Ok(number) = <[u8; 8]>::try_from(&bytes[..]) {
+                        self.answered.send_replace(u64::from_be_bytes(number));
+                    }
+                    Ok(())
                 }
-                Ok(())
-            }
-            // The library answers.
-            Ok(Message::Ping(_) | Message::Frame(_)) => Ok(()),
-            Ok(Message::Close(_)) => return None,
-            // It was not read, and where the next one begins is not known: the client has to come back.
-            Err(Error::Capacity(error)) => {
-                tracing::info!(%error, "a message was too long");
-                let problem = format!("a message has at most {LINE_MAX_BYTES} bytes");
-                return Some(frame(CloseCode::Size, &problem));
-            }
-            Err(error) => {
-                tracing::info!(%error, "a connection has failed");
+                // The library answers, without a bound: nothing more is read until the answer is written.
+                Ok(Message::Ping(_)) => {
+                    timeout(PONG_TIMEOUT, self.flushed()).await.unwrap_or(Err(Disconnected))
+                }
+                Ok(Message::Frame(_)) => Ok(()),
+                Ok(Message::Close(_)) => {
+                    // The library answers this, too. A client that does not read it has gone away.
+                    let _ = timeout(CLOSE_TIMEOUT, self.flushed()).await;
+                    return None;
+                }
+                Err(error) => return problem(&error),
+            };
+            if taken.is_err() {
                 return None;
             }
-        };
-        if taken.is_err() {
-            return None;
         }
     }
-    None
+
+    /// Waits until everything is written.
+    async fn flushed(&self) -> Result<(), Disconnected> {
+        let (done, is_done) = oneshot::channel();
+        self.flush.send(done).await.map_err(|_| Disconnected)?;
+        is_done.await.map_err(|_| Disconnected)
+    }
+}
+
+/// What a client is told of what it has sent. It was not read, and where the next message begins is not known: the client has to come
+/// back.
+fn problem(error: &Error) -> Option<CloseFrame> {
+    tracing::info!(%error, "a connection has failed");
+    match error {
+        Error::Capacity(_) => {
+            Some(frame(CloseCode::Size, &format!("a message has at most {LINE_MAX_BYTES} bytes")))
+        }
+        Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
+        Error::Protocol(_) => Some(frame(CloseCode::Protocol, "that is no frame of a client")),
+        Error::Utf8(_) => Some(frame(CloseCode::Invalid, "a text is UTF-8")),
+        _ => None,
+    }
 }
 
 fn frame(code: CloseCode, reason: &str) -> CloseFrame {
@@ -127,8 +174,7 @@ fn frame(code: CloseCode, reason: &str) -> CloseFrame {
 async fn write(
     mut queue: LineQueue,
     mut sink: SplitSink<Socket, Message>,
-    mut answers: watch::Receiver<u64>,
-    mut close: oneshot::Receiver<CloseFrame>,
+    mut asked: Asked,
 ) -> SplitSink<Socket, Message> {
     let mut pings = Pings::default();
     loop {
@@ -141,14 +187,20 @@ async fn write(
                 }
                 None => return sink,
             },
-            changed = answers.changed() => match changed {
+            changed = asked.answers.changed() => match changed {
                 Ok(()) => {
-                    pings.answered(*answers.borrow_and_update());
+                    pings.answered(*asked.answers.borrow_and_update());
                     Ok(())
                 }
                 Err(_) => return sink,
             },
-            closed = &mut close => {
+            Some(done) = asked.flushes.recv() => {
+                let flushed = sink.flush().await;
+                // Who has asked may have gone.
+                let _ = done.send(());
+                flushed
+            }
+            closed = &mut asked.close => {
                 if let Ok(closed) = closed {
                     let _ = sink.send(Message::Close(Some(closed))).await;
                 }

@@ -109,6 +109,10 @@ where
         let answered = answer(request);
         async move { Ok::<_, Infallible>(answered.await) }
     });
+    // An answer and the ping behind it are two small pieces: the second one would wait for the client's kernel.
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::info!(%error, "what is sent may come late");
+    }
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)

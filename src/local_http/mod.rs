@@ -19,7 +19,7 @@ use hyper::{
     header::{HeaderValue, WWW_AUTHENTICATE},
 };
 
-pub use address::LocalAddress;
+pub use address::{LocalAddress, only};
 pub use listener::{CONNECTIONS_MAX, ListenError, LocalListener};
 pub use token::{TOKEN_MAX_CHARACTERS, TOKEN_MIN_CHARACTERS, Token};
 

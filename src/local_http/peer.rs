@@ -1,6 +1,7 @@
 //! Whose process is at the other end of a connection over the loopback, as /proc/net/tcp has it.
 //!
-//! Another uid is refused even with the right token. What is not found there is refused, too.
+//! Another uid is refused even with the right token. What is not found there is refused, too, and so is a connection whose other end
+//! nobody holds any more: the kernel says that such a socket is root's.
 
 use std::{
     fs, io,
@@ -8,27 +9,39 @@ use std::{
     os::unix::fs::MetadataExt,
 };
 
+/// A socket as the table has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Holder {
+    uid: u32,
+    inode: u64,
+}
+
 /// Whether the process at `peer`, which has connected to `own`, runs under the uid of this one.
 ///
 /// # Errors
-/// When the kernel's table cannot be read or does not have the connection.
+/// When the kernel's table cannot be read, or has no connection that a process holds.
 pub(super) fn is_same_user(own: SocketAddr, peer: SocketAddr) -> io::Result<bool> {
     // Whose /proc/self is is the effective user.
     let user = fs::metadata("/proc/self")?.uid();
-    let table = fs::read_to_string(if own.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" })?;
-    match uid_of(&table, peer, own) {
-        Some(uid) => Ok(uid == user),
-        None => Err(io::Error::new(io::ErrorKind::NotFound, "the kernel does not list it")),
+    let table = if own.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
+    let look = || Ok::<_, io::Error>(holder_of(&fs::read_to_string(table)?, peer, own));
+    match look()? {
+        Some(Holder { uid, .. }) if uid != user => Ok(false),
+        // The socket can be closed between the kernel's looks at its inode and at its uid. It was held then if it is held now.
+        Some(holder) if look()? == Some(holder) => Ok(true),
+        Some(_) | None => Err(io::Error::new(io::ErrorKind::NotFound, "no process holds its other end")),
     }
 }
 
-/// The uid of the socket with these local and remote addresses.
-fn uid_of(table: &str, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+/// Who holds the socket with these local and remote addresses. A socket that was closed has no inode.
+fn holder_of(table: &str, local: SocketAddr, remote: SocketAddr) -> Option<Holder> {
     table.lines().skip(1).find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
         let is_it = address(fields.next()?)? == local && address(fields.next()?)? == remote;
-        // State, queues, timer, retransmits; then the uid.
-        is_it.then(|| fields.nth(4)?.parse().ok()).flatten()
+        // State, queues, timer, retransmits; then the uid, the unanswered probes and the inode.
+        let uid = fields.nth(4).filter(|_| is_it)?.parse().ok()?;
+        let inode = fields.nth(1)?.parse().ok()?;
+        (inode != 0).then_some(Holder { uid, inode })
     })
 }
 
@@ -73,14 +86,30 @@ mod tests {
     }
 
     #[test]
-    fn the_uid_is_that_of_the_clients_socket_and_not_of_the_servers() {
+    fn a_connection_that_its_client_has_closed_is_nobodys() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let own = listener.local_addr().unwrap();
+        let client = TcpStream::connect(own).unwrap();
+        let peer = client.local_addr().unwrap();
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(is_same_user(own, peer).unwrap(), "it still reads");
+        drop(client);
+        assert!(is_same_user(own, peer).is_err());
+    }
+
+    #[test]
+    fn the_holder_is_that_of_the_clients_socket_and_not_of_the_servers() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   \
                      0: 0100007F:1F90 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 1 1\n   \
-                     1: 0100007F:9C40 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1000        0 2 1\n";
-        let (server, client) = ("127.0.0.1:8080".parse().unwrap(), "127.0.0.1:40000".parse().unwrap());
+                     1: 0100007F:9C40 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1000        0 2 1\n   \
+                     2: 0100007F:9C41 0100007F:1F90 05 00000000:00000000 00:00000000 00000000     0        0 0 1\n";
+        let server = "127.0.0.1:8080".parse().unwrap();
+        let of = |local, remote| holder_of(table, local, remote);
+        let (client, gone) = ("127.0.0.1:40000".parse().unwrap(), "127.0.0.1:40001".parse().unwrap());
         if cfg!(target_endian = "little") {
-            assert_eq!(uid_of(table, client, server), Some(1000));
-            assert_eq!(uid_of(table, server, client), Some(0));
+            assert_eq!(of(client, server), Some(Holder { uid: 1000, inode: 2 }));
+            assert_eq!(of(server, client), Some(Holder { uid: 0, inode: 1 }));
+            assert_eq!(of(gone, server), None);
         }
     }
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use hyper::header::{AUTHORIZATION, HeaderMap};
 use sha2::{Digest, Sha256};
 
+use super::address::only;
+
 /// The shortest token that is taken, in characters: 128 bits in base64.
 pub const TOKEN_MIN_CHARACTERS: usize = 22;
 /// The longest.
@@ -28,10 +30,10 @@ impl Token {
         given.iter().zip(&self.0).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
     }
 
-    /// Whether these headers bring it: `Authorization: Bearer TOKEN`.
+    /// Whether these headers bring it, and nothing else in its place: `Authorization: Bearer TOKEN`.
     pub fn is_in(&self, headers: &HeaderMap) -> bool {
-        let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        given
+        only(headers, &AUTHORIZATION)
+            .unwrap_or_default()
             .and_then(|value| value.split_once(' '))
             .is_some_and(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && self.is(token.trim()))
     }

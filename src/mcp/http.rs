@@ -32,6 +32,7 @@ pub struct HttpEndpoint(LocalListener);
 
 /// What every request is checked by and handed to.
 struct Endpoint {
+    address: LocalAddress,
     token: Token,
     sessions: Arc<LocalSessionManager>,
     service: StreamableHttpService<McpServer, LocalSessionManager>,
@@ -91,10 +92,13 @@ impl Endpoint {
             .with_cancellation_token(ended);
         let sessions = Arc::new(LocalSessionManager::default());
         let service = StreamableHttpService::new(move || Ok(server.clone()), sessions.clone(), config);
-        Self { token, sessions, service }
+        Self { address, token, sessions, service }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        if let Err((status, message)) = self.address.admits(request.headers()) {
+            return local_http::text(status, message);
+        }
         if !self.token.is_in(request.headers()) {
             return local_http::unauthorized();
         }

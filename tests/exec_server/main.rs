@@ -12,6 +12,8 @@ mod codex;
 mod codex_by_url;
 mod ends;
 mod files;
+mod frames;
+mod gone;
 mod listening;
 mod pages;
 mod peer;

@@ -105,6 +105,16 @@ impl ListeningServer {
         }
     }
 
+    /// A connection on which nothing was said.
+    pub(crate) fn connection(&self) -> TcpStream {
+        connection(&self.authority)
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Tells it to end.
     pub(crate) fn terminate(&self) {
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).expect("it is our child");
@@ -126,11 +136,21 @@ impl Drop for ListeningServer {
 
 /// The status of the answer to a request for a websocket, and the connection.
 fn ask(authority: &str, path: &str, lines: &[&str]) -> (u16, TcpStream) {
-    let mut stream = TcpStream::connect(authority).expect("the server listens");
-    stream.set_read_timeout(Some(TIMEOUT)).expect("a time can be set");
-    stream.set_write_timeout(Some(TIMEOUT)).expect("a time can be set");
+    let mut stream = connection(authority);
     let head = format!("GET {path} HTTP/1.1\r\n{}\r\n{OPENING}\r\n", lines.join("\r\n"));
     let _ = stream.write_all(head.as_bytes());
+    (answered(&mut stream), stream)
+}
+
+fn connection(authority: &str) -> TcpStream {
+    let stream = TcpStream::connect(authority).expect("the server listens");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a time can be set");
+    stream.set_write_timeout(Some(TIMEOUT)).expect("a time can be set");
+    stream
+}
+
+/// The status of the answer that comes on a connection; 0: it is closed without one.
+pub(crate) fn answered(stream: &mut TcpStream) -> u16 {
     let (mut answer, mut byte) = (Vec::new(), [0]);
     // Byte by byte: what comes after the head is the websocket's.
     while !answer.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
@@ -142,11 +162,11 @@ fn ask(authority: &str, path: &str, lines: &[&str]) -> (u16, TcpStream) {
         let accept = "sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo=";
         assert!(answer.to_ascii_lowercase().contains(accept), "{answer}");
     }
-    (status, stream)
+    status
 }
 
 /// With the key of the RFC's example.
-const OPENING: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+pub(crate) const OPENING: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 /// A websocket.
@@ -157,7 +177,17 @@ impl Socket {
     pub(crate) fn open(authority: &str, path: &str) -> Self {
         let (status, stream) = ask(authority, path, &[&format!("Host: {authority}")]);
         assert_eq!(status, 101);
+        Self::on(stream)
+    }
+
+    /// The websocket of a connection that has become one.
+    pub(crate) fn on(stream: TcpStream) -> Self {
         Self(WebSocket::from_raw_socket(stream, Role::Client, None))
+    }
+
+    /// The connection below it.
+    pub(crate) fn connection(&self) -> &TcpStream {
+        self.0.get_ref()
     }
 
     /// The next message. Pings are answered on the way.
@@ -166,6 +196,7 @@ impl Socket {
             match self.0.read().expect("the server sends something") {
                 Message::Text(text) => return serde_json::from_str(&text).expect("messages are JSON"),
                 Message::Ping(_) => self.0.flush().expect("the server reads"),
+                Message::Pong(_) => {}
                 other => panic!("no message of the protocol: {other:?}"),
             }
         }
@@ -185,7 +216,7 @@ impl Socket {
         loop {
             match self.0.read().expect("the server says why") {
                 Message::Close(frame) => return frame.expect("it has a code"),
-                Message::Text(_) | Message::Ping(_) => {}
+                Message::Text(_) | Message::Ping(_) | Message::Pong(_) => {}
                 other => panic!("no close: {other:?}"),
             }
         }
