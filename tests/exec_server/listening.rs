@@ -124,17 +124,24 @@ fn an_address_that_others_reach_and_a_token_that_others_read_are_refused() {
     let token = directory.path().join("token");
     fs::write(&token, "a-token-that-others-can-read-0123456789").expect("a file can be written");
     fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).expect("it is ours");
-    let fresh = directory.path().join("fresh");
+    let (fresh, workspace) = (directory.path().join("fresh"), directory.path().join("workspace"));
+    fs::create_dir(&workspace).expect("a workspace");
+    let (open, within) = (directory.path().join("open"), workspace.join("token"));
+    fs::create_dir(&open).expect("a directory");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("it is ours");
+    let replaceable = open.join("token");
     for (url, file, said) in [
         ("ws://0.0.0.0:0", &fresh, "not a loopback address"),
         ("ws://127.0.0.1:0", &token, "0600"),
+        ("ws://127.0.0.1:0", &replaceable, "others can replace it"),
+        ("ws://127.0.0.1:0", &within, "commands could read"),
         ("wss://127.0.0.1:0", &fresh, "ws://IP:PORT"),
         ("ws://localhost:0", &fresh, "ws://IP:PORT"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_provost"))
             .args(["exec-server", "--listen", url, "--token-file"])
             .arg(file)
-            .current_dir(&directory)
+            .current_dir(&workspace)
             .env("XDG_RUNTIME_DIR", directory.path())
             .env_remove("PROVOST_GATEWAY")
             .stdin(Stdio::null())

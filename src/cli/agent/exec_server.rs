@@ -73,11 +73,11 @@ pub(in crate::cli) async fn run(arguments: ExecServerArguments) -> Result<u8, Cl
     if let Some(file) = &arguments.log {
         log_to(file)?;
     }
+    let roots = named_roots(&arguments.root)?;
     let listen = match (arguments.listen, &arguments.token_file) {
-        (Some(address), Some(file)) => Some((address, token_in(file)?)),
+        (Some(address), Some(file)) => Some((address, token_in(file, &roots)?)),
         (_, _) => None,
     };
-    let roots = named_roots(&arguments.root)?;
     let connection = arguments.gateway.connect().await?;
     let options = ExecServerOptions { roots, profile: arguments.profile, env_names: arguments.env };
     let stopped = async move {

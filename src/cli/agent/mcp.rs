@@ -75,12 +75,12 @@ pub(in crate::cli) async fn run(arguments: McpArguments) -> Result<u8, CliError>
     if let Some(file) = &arguments.log {
         log_to(file)?;
     }
-    let http = match (arguments.http, &arguments.token_file) {
-        (Some(address), Some(file)) => Some((address, token_in(file)?)),
-        (_, _) => None,
-    };
     let roots = named_roots(&arguments.root)?;
     let read_only = real_paths(&arguments.ro)?;
+    let http = match (arguments.http, &arguments.token_file) {
+        (Some(address), Some(file)) => Some((address, token_in(file, roots.iter().chain(&read_only))?)),
+        (_, _) => None,
+    };
     let connection = arguments.gateway.connect().await?;
     let approvals = if arguments.ask_client { Approvals::ByClient } else { Approvals::Elsewhere };
     // What a client names could not be widened to a repository without going beyond it.
