@@ -85,11 +85,21 @@ pub(super) async fn real_path(
     path: &str,
     missing: MissingFiles,
 ) -> Result<String, RpcError> {
+    let mut real = real_paths(session, &[path.to_owned()], missing).await?;
+    Ok(real.pop().unwrap_or_default())
+}
+
+/// As [`real_path`], of several paths, in their order.
+pub(super) async fn real_paths(
+    session: &ExecSession,
+    paths: &[String],
+    missing: MissingFiles,
+) -> Result<Vec<String>, RpcError> {
     let mode = match missing {
         MissingFiles::Allowed => "-m",
         MissingFiles::Refused => "-e",
     };
-    let args = [mode, "-z", "--", path];
+    let args: Vec<&str> = [mode, "-z", "--"].into_iter().chain(paths.iter().map(String::as_str)).collect();
     let program = FileProgram {
         method: "fs/canonicalize",
         name: "realpath",
@@ -99,10 +109,16 @@ pub(super) async fn real_path(
     };
     let printed = file_program::run(session, program).await?;
     if !printed.is_ok() {
+        let path = paths.first().map(String::as_str).unwrap_or_default();
         return Err(failure(session, path, &printed).await);
     }
-    let bytes = printed.stdout.strip_suffix(&[0]).unwrap_or(&printed.stdout).to_vec();
-    String::from_utf8(bytes).map_err(|_| RpcError::bad_params("the real path is no UTF-8"))
+    let text = String::from_utf8(printed.stdout);
+    let text = text.map_err(|_| RpcError::bad_params("a real path is no UTF-8"))?;
+    let real: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
+    match real.len() == paths.len() {
+        true => Ok(real),
+        false => Err(RpcError::bad_params("the real paths have more bytes than are read")),
+    }
 }
 
 /// Whether a path may have parts that do not exist.

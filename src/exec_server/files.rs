@@ -13,9 +13,9 @@ use super::{
     file_status::{self, FileStatus, MissingFiles},
     file_walk::{self, WalkOptions},
     message::{self, ErrorCode, RpcError},
+    resolved_wish,
     session::ExecSession,
     uri,
-    wish::Wish,
 };
 
 /// What a program that changes files prints, at most.
@@ -207,7 +207,7 @@ impl Files {
         purpose: Purpose,
     ) -> Result<String, RpcError> {
         let path = uri::path_of(uri, field)?;
-        let wish = Wish::of(sandbox, &self.session.roots)?;
+        let wish = resolved_wish::wish_of(&self.session, sandbox).await?;
         if wish.restricts_files() {
             let real = file_status::real_path(&self.session, &path, MissingFiles::Allowed).await?;
             match purpose {
@@ -228,7 +228,7 @@ impl Files {
         sandbox: Option<&Value>,
     ) -> Result<String, RpcError> {
         let path = uri::path_of(uri, field)?;
-        let wish = Wish::of(sandbox, &self.session.roots)?;
+        let wish = resolved_wish::wish_of(&self.session, sandbox).await?;
         if wish.restricts_files() {
             let (directory, name) = split(&path).ok_or_else(|| invalid("path: its last part is no name"))?;
             let real = file_status::real_path(&self.session, directory, MissingFiles::Allowed).await?;

@@ -21,6 +21,7 @@ mod outlet;
 mod process;
 mod processes;
 mod refusal;
+mod resolved_wish;
 mod run;
 mod server;
 mod session;

@@ -21,11 +21,10 @@ use super::{
     lines::Receipt,
     message::{self, ErrorCode, RpcError},
     process::{InputKind, Process, ReadLimits},
-    refusal,
+    refusal, resolved_wish,
     run::{Resumption, Run},
     session::ExecSession,
     uri,
-    wish::Wish,
 };
 use crate::proto::v1::{self, create_terminal_request::Command};
 
@@ -157,7 +156,7 @@ impl Processes {
     /// Starts a process. Its notifications come when it is followed, after the answer.
     pub(super) async fn start(&self, params: Value) -> Result<(Value, StartedProcess), RpcError> {
         let params: StartParams = message::params(params)?;
-        let create = self.request(&params)?;
+        let create = self.request(&params).await?;
         let input_kind = match (params.tty, params.pipe_stdin) {
             (true, _) => InputKind::Pty,
             (false, true) => InputKind::Pipe,
@@ -183,7 +182,7 @@ impl Processes {
         Ok((answer, StartedProcess { session: self.session.clone(), process, run, inputs, is_pty }))
     }
 
-    fn request(&self, params: &StartParams) -> Result<v1::CreateTerminalRequest, RpcError> {
+    async fn request(&self, params: &StartParams) -> Result<v1::CreateTerminalRequest, RpcError> {
         if params.process_id.is_empty() || params.process_id.len() > NAME_MAX_BYTES {
             return Err(RpcError::bad_params(&format!("processId: 1 to {NAME_MAX_BYTES} bytes")));
         }
@@ -194,7 +193,7 @@ impl Processes {
             let problem = "arg0: a command is started under the name of the program that policy has judged";
             return Err(RpcError::bad_params(problem));
         }
-        let wish = Wish::of(params.sandbox.as_ref(), &self.session.roots)?;
+        let wish = resolved_wish::wish_of(&self.session, params.sandbox.as_ref()).await?;
         wish.admits_process()?;
         // A network that goes through the client's own proxy is met by none.
         let is_managed = params.enforce_managed_network

@@ -40,9 +40,11 @@ pub(super) struct Wish {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
-    /// The directories that the entry is about.
+    /// The directories that the entry is about, without `.` and `..`.
     paths: Vec<String>,
     access: Access,
+    /// Whether the client names a path, which can have links in it.
+    is_named: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +95,24 @@ impl Wish {
             }
         };
         Ok(Self { is_offline, files, ..none })
+    }
+
+    /// The paths that the client names to do without something there. They can have links in them.
+    pub(super) fn named_exceptions(&self) -> Vec<String> {
+        let entries = self.files.iter().flatten();
+        let exceptions = entries.filter(|entry| entry.is_named && entry.access != Access::Write);
+        exceptions.flat_map(|entry| entry.paths.clone()).collect()
+    }
+
+    /// The same wish, which is also about where the [`Wish::named_exceptions`] really are, in their order.
+    pub(super) fn with_real_paths(mut self, real: Vec<String>) -> Self {
+        let mut real = real.into_iter();
+        let entries = self.files.iter_mut().flatten();
+        for entry in entries.filter(|entry| entry.is_named && entry.access != Access::Write) {
+            let found = real.by_ref().take(entry.paths.len()).collect::<Vec<_>>();
+            entry.paths.extend(found);
+        }
+        self
     }
 
     /// Whether the command is to have no network.
@@ -200,14 +220,14 @@ impl Entry {
         only(&path["value"], "a path of sandbox.permissions", &["kind", "subpath"])?;
         let workspace = &directories.workspace;
         let paths = match path["type"].as_str() {
-            Some("path") => vec![absolute(path["path"].as_str().ok_or_else(unknown)?)?],
+            Some("path") => vec![plain(absolute(path["path"].as_str().ok_or_else(unknown)?)?)?],
             Some("special") => match path["value"]["kind"].as_str() {
                 Some("root") => vec!["/".to_owned()],
                 Some("project_roots") if workspace.is_empty() => return Err(unknown()),
                 Some("project_roots") => match path["value"]["subpath"].as_str() {
                     Some(below) => {
-                        let join = |root: &String| format!("{}/{below}", root.trim_end_matches('/'));
-                        workspace.iter().map(join).collect()
+                        let join = |root: &String| plain(format!("{}/{below}", root.trim_end_matches('/')));
+                        workspace.iter().map(join).collect::<Result<_, _>>()?
                     }
                     None => workspace.clone(),
                 },
@@ -223,7 +243,8 @@ impl Entry {
             // A pattern can only be followed by the client itself.
             _ => return Err(unknown()),
         };
-        Ok(Some(Self { paths, access }))
+        let is_named = path["type"] == "path" || !path["value"]["subpath"].is_null();
+        Ok(Some(Self { paths, access, is_named }))
     }
 }
 
@@ -237,7 +258,7 @@ struct Directories {
 
 impl Directories {
     fn of(sandbox: &Value) -> Result<Self, RpcError> {
-        let path = |uri: &Value, field| uri::path_of(uri.as_str().unwrap_or_default(), field);
+        let path = |uri: &Value, field| plain(uri::path_of(uri.as_str().unwrap_or_default(), field)?);
         let list = |name: &str, field| match &sandbox[name] {
             Value::Null => Ok(Vec::new()),
             Value::Array(named) => named.iter().map(|uri| path(uri, field)).collect(),
@@ -268,6 +289,19 @@ fn absolute(path: &str) -> Result<String, RpcError> {
     match path.starts_with('/') {
         true => Ok(path.to_owned()),
         false => uri::path_of(path, "sandbox.permissions"),
+    }
+}
+
+/// A path that says where it leads. By another one an exception would be compared with what it is not about.
+fn plain(path: String) -> Result<String, RpcError> {
+    let parts = path.strip_prefix('/').map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+    match parts {
+        Some("") => Ok(path),
+        Some(parts) if !parts.split('/').any(|part| matches!(part, "" | "." | "..")) => Ok(path),
+        _ => Err(unmet(&format!(
+            "sandbox.permissions has a path that is not absolute, or has \".\" or \"..\" in it: {}",
+            printable::bounded_line(&path, NAME_SHOWN_MAX_BYTES)
+        ))),
     }
 }
 

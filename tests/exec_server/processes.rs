@@ -145,6 +145,32 @@ fn a_clients_own_wish_tightens_or_is_refused_and_its_environment_stays_outside()
     let params = json!({ "path": uri(&peer.workspace.join("deep")), "sandbox": wish(own) });
     assert_eq!(peer.error("fs/remove", params)["data"]["reason"], "SANDBOX_WISH");
     assert!(peer.workspace.join("deep/kept").exists());
+    // An exception that is named by a link is where the link leads, and one that says no place is none.
+    let write = |peer: &mut Peer, name: &str, exception: &str| {
+        let exception = json!({ "path": { "type": "path", "path": exception }, "access": "read" });
+        let sandbox = wish(json!([entry("root", "write"), exception]));
+        let path = uri(&peer.workspace.join(name));
+        peer.ask("fs/writeFile", json!({ "path": path, "dataBase64": "eA==", "sandbox": sandbox }))
+    };
+    let at = |peer: &Peer, name: &str| peer.workspace.join(name).display().to_string();
+    let by_link = at(&peer, "link");
+    assert!(write(&mut peer, "other", &by_link).get("result").is_some());
+    assert_eq!(write(&mut peer, "kept/made", &by_link)["error"]["data"]["reason"], "SANDBOX_WISH");
+    for way in ["deep/../kept", "./kept", "deep//kept"] {
+        let exception = at(&peer, way);
+        let error = write(&mut peer, "kept/made", &exception);
+        assert_eq!(error["error"]["data"]["reason"], "SANDBOX_WISH_UNMET", "{way}: {error}");
+    }
+    assert!(!peer.workspace.join("kept/made").exists());
+    // A command, too.
+    let mut params = peer.command("q", &["touch", "kept/made"]);
+    for exception in [by_link, at(&peer, "deep/../kept")] {
+        let exception = json!({ "path": { "type": "path", "path": exception }, "access": "read" });
+        params["sandbox"] = wish(json!([entry("root", "write"), exception]));
+        let error = peer.error("process/start", params.clone());
+        assert_eq!(error["data"]["reason"], "SANDBOX_WISH_UNMET", "{error}");
+    }
+    assert!(!peer.workspace.join("kept/made").exists());
     gateway.stop();
 }
 
