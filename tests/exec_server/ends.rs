@@ -82,5 +82,9 @@ fn the_journal_has_processes_and_file_operations_with_the_front_end_and_the_clie
         has(&|record| record["kind"] == "decision" && record["command"]["argv"][0] == program)
     };
     assert!(judged("sh") && judged("mkdir"), "{records:?}");
+    let user = format!("uid:{}", nix::unistd::geteuid());
+    assert!(records.iter().all(|record| record["principal"] == user), "{records:?}");
+    let decisions: Vec<&Value> = records.iter().filter(|record| record["kind"] == "decision").collect();
+    assert!(decisions.iter().all(|record| record["rule"] == "anything"), "{decisions:?}");
     gateway.stop();
 }
