@@ -1,4 +1,4 @@
-"""What asyncio adds: calls at the same time, and cancellation."""
+"""What asyncio adds: calls at the same time, also over a crash of the gateway, and cancellation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unittest
 
 from gateway import TestGateway
 
-from provost import AsyncGateway, Chunk
+from provost import AsyncGateway, Chunk, Exit
 
 
 class Concurrency(unittest.IsolatedAsyncioTestCase):
@@ -25,6 +25,32 @@ class Concurrency(unittest.IsolatedAsyncioTestCase):
                 lines = ["touch a; while ! [ -e b ]; do sleep 0.02; done", "touch b; while ! [ -e a ]; do sleep 0.02; done"]
                 results = await asyncio.gather(*(session.run(shell_line=line, time_limit=60) for line in lines))
                 self.assertEqual([result.exit_code for result in results], [0, 0])
+
+    async def test_runs_that_are_under_way_lose_and_double_no_byte_over_a_crash(self) -> None:
+        count = 500_000
+        expected = b"".join(b"%d\n" % n for n in range(1, count + 1))
+        async with AsyncGateway(self.served.address) as gateway:
+            async with await gateway.open_session([self.served.workspace]) as session:
+                under_way, crashed = [asyncio.Event(), asyncio.Event()], asyncio.Event()
+
+                async def read(begun: asyncio.Event) -> tuple[int | None, bytes]:
+                    output = b""
+                    async for event in session.stream("seq", str(count)):
+                        if isinstance(event, Exit):
+                            return event.outcome.exit_code, output
+                        self.assertEqual(event.offset, len(output))
+                        output += event.data
+                        begun.set()
+                        await crashed.wait()
+                    self.fail("a run ends with its exit")
+
+                reads = [asyncio.create_task(read(begun)) for begun in under_way]
+                await asyncio.gather(*(begun.wait() for begun in under_way))
+                self.served.crash()
+                crashed.set()
+                await asyncio.to_thread(self.served.start_again)
+                for code, output in await asyncio.gather(*reads):
+                    self.assertEqual((code, output == expected), (0, True), len(output))
 
     async def test_a_cancelled_run_stops_its_command(self) -> None:
         async with AsyncGateway(self.served.address) as gateway:
