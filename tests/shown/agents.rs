@@ -49,3 +49,35 @@ fn what_an_agent_ran_by_its_shell_is_found_in_the_journal() {
     succeeded(&mut at(&person, &gateway, &verify));
     gateway.stop();
 }
+
+#[test]
+fn doctor_lists_the_agents_that_are_installed_and_ends_with_the_next_thing_to_do() {
+    let person = Person::new();
+    let page = || {
+        // What this host lacks is no fault of the page.
+        let output = person.shell("provost doctor").output().expect("bash starts");
+        assert!(output.status.code().is_some_and(|code| code < 125), "{output:?}");
+        text(&output.stdout)
+    };
+    let next = |page: &str| {
+        let last = page.lines().last().and_then(|line| line.strip_prefix("Next: ")).unwrap_or_default();
+        assert!(!last.is_empty(), "{page}");
+        last.to_owned()
+    };
+    let without = page();
+    assert!(!without.contains("Agents found here"), "{without}");
+    let before = next(&without);
+    for name in ["codex", "claude-code-acp"] {
+        person.install(name, "exit 1");
+    }
+    let with = page();
+    for (name, configured) in
+        [("codex", "provost exec-server --root DIR"), ("claude-code-acp", "provost acp --agent claude-code")]
+    {
+        let program = person.at("bin").join(name).display().to_string();
+        let line = with.lines().find(|line| line.trim_start().starts_with(&format!("{program}: ")));
+        assert!(line.is_some_and(|line| line.contains(configured)), "{name}: {with}");
+    }
+    // Where nothing is missing, it is an agent.
+    assert_eq!(next(&with).contains("provost acp --agent"), before.starts_with("provost run"), "{with}");
+}
