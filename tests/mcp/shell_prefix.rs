@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::{
     agents::{claude_code, model, offline},
     libraries::{Missing, run_bounded},
-    support::{self, Gateway, deny_touch, mark, wait_for_sessions_end, wait_for_sleepers},
+    support::{self, Gateway, Process, deny_touch, mark, sleepers, wait_for_sessions_end, wait_for_sleepers},
 };
 
 /// A home, a workspace, the shell, and a gateway that denies one command.
@@ -68,6 +68,12 @@ fn claude() -> Option<Command> {
     }
 }
 
+/// The processes above one, as the host has them.
+fn ancestors(pid: u32) -> Vec<u32> {
+    let parent_of = |pid: &u32| Process::read(*pid)?.field("PPid").parse().ok().filter(|parent| *parent != 0);
+    std::iter::successors(parent_of(&pid), parent_of).collect()
+}
+
 fn assert_in(printed: &str, all: &[&str]) {
     for seen in all {
         assert!(printed.contains(seen), "{seen:?} is not in {printed:?}");
@@ -103,6 +109,13 @@ fn the_bash_tool_of_claude_code_runs_confined_by_the_prefix() {
     assert!(status.success(), "{status}: {printed}");
     assert_in(&printed, &["kept", &format!("in {}", place.at("workspace/src").display())]);
 
+    // A file edit.
+    let edit = "printf 'one\\n' > edited && sed -i s/one/two/ edited && cat edited";
+    let Some((printed, status)) = place.run(&[edit]) else { return };
+    assert!(status.success(), "{status}: {printed}");
+    assert_in(&printed, &["two"]);
+    assert_eq!(fs::read(place.at("workspace/edited")).expect("it was made"), b"two\n");
+
     let Some((printed, _)) = place.run(&["touch made; echo after"]) else { return };
     assert_in(&printed, &["no-touch", "touching is for people"]);
     assert!(!place.at("workspace/made").exists(), "{printed}");
@@ -122,6 +135,10 @@ fn a_long_command_of_claude_code_ends_with_it_and_without_a_gateway_none_begins(
     let mut child =
         agent.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");
     wait_for_sleepers(&mark, 2);
+    for sleeper in sleepers(&mark) {
+        let above = ancestors(sleeper.cast_unsigned());
+        assert!(above.contains(&place.gateway.pid) && !above.contains(&child.id()), "{above:?}");
+    }
     kill(Pid::from_raw(-child.id().cast_signed()), Signal::SIGINT).expect("it is our child");
     child.wait().expect("it is our child");
     wait_for_sleepers(&mark, 0);
