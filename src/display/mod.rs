@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cell;
+pub mod continuation;
 pub mod diff;
 pub mod input;
 pub mod keys;

@@ -1,15 +1,17 @@
 //! A picture as what a terminal must be sent to show it: for a person who comes to a screen that is there already.
 //!
-//! What it writes are its own sequences around characters that are none: nothing that a command wrote is passed on. What no
-//! picture has is not restored: the region that scrolls, tab stops, character sets, the saved cursor and the style of the next
-//! character.
+//! What it writes are its own sequences around characters that are none: nothing that a command wrote is passed on. With what
+//! goes with the picture, the program's next output looks as if the terminal had shown all of it. Not restored: rows above the
+//! screen, kept titles, and kinds of underlining.
 
 use std::fmt::Write;
 
 use super::{
     cell::{Attributes, Cell, Colour},
+    continuation::{Beneath, Continuation, Pen},
     mode::Modes,
     picture::{CursorShape, Picture},
+    row::Row,
 };
 
 /// Modes that are switched by a number (DECSET, DECRST).
@@ -26,34 +28,37 @@ const NUMBERED_MODES: [(Modes, u16); 10] = [
     (Modes::SHOWS_CURSOR, 25),
 ];
 
-/// What makes a terminal of the same size show the picture.
+/// No mode that moves what is drawn: no margins, no insertion, no lines in place of letters, no style.
+const PLAIN: &str = "\x1b[?25l\x1b[?6l\x1b[r\x1b[4l\x1b[?7h\x1b(B\x1b)B\x0f\x1b[0m";
+
+/// What makes a terminal of the same size show the picture, and what comes next as on the terminal that it is of.
 #[must_use]
-pub fn sequences(picture: &Picture) -> Vec<u8> {
+pub fn sequences(picture: &Picture, continuation: Option<&Continuation>) -> Vec<u8> {
     let mut to = String::with_capacity(4096);
+    to.push_str(PLAIN);
     if picture.modes.contains(Modes::ALTERNATE_SCREEN) {
-        to.push_str("\x1b[?1049h");
-    }
-    // In no mode that moves what is drawn; then each row where it stands.
-    to.push_str("\x1b[?25l\x1b[?6l\x1b[r\x1b[4l\x1b[?7h\x1b(B\x0f\x1b[0m\x1b[H\x1b[2J");
-    for (row, number) in picture.rows.iter().zip(1..) {
-        for run in row.runs() {
-            place(&mut to, number, run.column);
-            style(&mut to, &run.style);
-            to.push_str(&run.text);
+        if let Some(beneath) = continuation.and_then(|continuation| continuation.beneath.as_ref()) {
+            restore_beneath(&mut to, beneath);
         }
+        to.push_str("\x1b[?1049h");
+        to.push_str(PLAIN);
     }
-    to.push_str("\x1b[0m");
+    draw(&mut to, picture.rows.iter().map(AsRef::as_ref));
     let title: String = picture.title.chars().filter(|character| !character.is_control()).collect();
     if !title.is_empty() {
         write(&mut to, format_args!("\x1b]2;{title}\x07"));
     }
-    place(&mut to, u32::from(picture.cursor.row) + 1, picture.cursor.column);
-    let shape = match picture.cursor.shape {
-        CursorShape::Block => 2,
-        CursorShape::Underline => 4,
-        CursorShape::Bar => 6,
+    let shape = match (continuation, picture.cursor.shape) {
+        (Some(continuation), _) => continuation.cursor_style,
+        (None, CursorShape::Block) => 2,
+        (None, CursorShape::Underline) => 4,
+        (None, CursorShape::Bar) => 6,
     };
     write(&mut to, format_args!("\x1b[{shape} q"));
+    match continuation {
+        Some(continuation) => restore_continuation(&mut to, continuation, &picture.rows),
+        None => place(&mut to, u32::from(picture.cursor.row) + 1, picture.cursor.column),
+    }
     to.push_str(if picture.modes.contains(Modes::APPLICATION_KEYPAD) { "\x1b=" } else { "\x1b>" });
     write(&mut to, format_args!("\x1b[20{}", switch(picture.modes, Modes::NEW_LINE)));
     write(&mut to, format_args!("\x1b[4{}", switch(picture.modes, Modes::INSERTS)));
@@ -65,6 +70,80 @@ pub fn sequences(picture: &Picture) -> Vec<u8> {
         }
     }
     to.into_bytes()
+}
+
+/// Each row where it stands. One that goes on in the next is written into it, so that it is one line to the terminal, too.
+fn draw<'a>(to: &mut String, rows: impl Iterator<Item = &'a Row>) {
+    to.push_str("\x1b[H\x1b[2J");
+    let mut goes_on = false;
+    for (row, number) in rows.zip(1..) {
+        let runs = row.runs();
+        for run in &runs {
+            if !(goes_on && run.column == 0) {
+                place(to, number, run.column);
+            }
+            style(to, &run.style);
+            to.push_str(&run.text);
+        }
+        let end = runs.last().map_or(0, |run| usize::from(run.column + run.columns));
+        goes_on = row.is_wrapped && end == row.cells.len();
+    }
+    to.push_str("\x1b[0m");
+}
+
+/// What the program comes back to when it leaves the alternate screen. The person's own lines stay if there is nothing.
+fn restore_beneath(to: &mut String, beneath: &Beneath) {
+    let is_blank = beneath.rows.iter().all(|row| row.runs().is_empty());
+    if !is_blank || beneath.pen != Pen::default() {
+        draw(to, beneath.rows.iter());
+        restore_saved_pen(to, &beneath.pen, beneath.rows.get(usize::from(beneath.pen.row)));
+    }
+}
+
+fn restore_continuation(to: &mut String, continuation: &Continuation, rows: &[impl AsRef<Row>]) {
+    let row_of = |pen: &Pen| rows.get(usize::from(pen.row)).map(AsRef::as_ref);
+    if let Some(stops) = &continuation.tab_stops {
+        to.push_str("\x1b[3g");
+        stops.iter().for_each(|stop| write(to, format_args!("\x1b[{}G\x1bH", stop + 1)));
+    }
+    restore_saved_pen(to, &continuation.saved, row_of(&continuation.saved));
+    to.push_str("\x1b7\x1b[?6l\x1b(B\x1b)B\x0f");
+    let (top, end) = continuation.margins;
+    write(to, format_args!("\x1b[{};{end}r", top + 1));
+    let pen = &continuation.pen;
+    let counted_from = if pen.counts_from_margin { top } else { 0 };
+    to.push_str(if pen.counts_from_margin { "\x1b[?6h" } else { "" });
+    restore_pen(to, pen, row_of(pen), counted_from);
+}
+
+/// What is to be saved, on a screen without margins: there it can be counted from the margin wherever it is.
+fn restore_saved_pen(to: &mut String, pen: &Pen, row: Option<&Row>) {
+    to.push_str(if pen.counts_from_margin { "\x1b[?6h" } else { "" });
+    restore_pen(to, pen, row, 0);
+}
+
+/// Moves to where the next character goes, in its style. `row` is what is drawn there.
+fn restore_pen(to: &mut String, pen: &Pen, row: Option<&Row>, counted_from: u16) {
+    let number = u32::from(pen.row.saturating_sub(counted_from)) + 1;
+    place(to, number, pen.column);
+    if let Some(row) = row.filter(|_| pen.waits_to_wrap) {
+        // A terminal waits so only after it has written the last character of a row.
+        let last = row.cells.len().saturating_sub(1);
+        let is_half = row.cells.get(last).is_some_and(|cell| cell.attributes.contains(Attributes::SPACER));
+        let is_wide = is_half && last > 0 && row.cells[last - 1].attributes.contains(Attributes::WIDE);
+        let column = if is_wide { last - 1 } else { last };
+        if let Some(cell) = row.cells.get(column) {
+            place(to, number, column as u16);
+            style(to, cell);
+            to.push(cell.character);
+            to.extend(row.marks.get(&(column as u16)).into_iter().flatten());
+        }
+    }
+    style(to, &pen.style);
+    for (designator, _) in "()*+".chars().zip(pen.draws_lines).filter(|(_, draws)| *draws) {
+        write(to, format_args!("\x1b{designator}0"));
+    }
+    to.push_str(["\x0f", "\x0e", "\x1bn", "\x1bo"].get(usize::from(pen.charset)).unwrap_or(&"\x0f"));
 }
 
 fn switch(modes: Modes, mode: Modes) -> char {

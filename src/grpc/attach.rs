@@ -139,11 +139,11 @@ async fn restored_screen(terminals: &Terminals, terminal: &Arc<Terminal>) -> Opt
     let size = terminal.pty_size()?;
     let link = terminals.screen(terminal).await.ok()?;
     let resized_by = tokio::time::Instant::now() + RESIZED_WITHIN;
-    let picture = loop {
-        let (_, picture) = link.snapshot(&terminal.id.to_string()).await.ok()?;
-        let has_size = (picture.size.columns(), picture.size.rows()) == (size.columns(), size.rows());
+    let (picture, continuation) = loop {
+        let read = link.snapshot_with_continuation(&terminal.id.to_string()).await.ok()?;
+        let has_size = (read.0.size.columns(), read.0.size.rows()) == (size.columns(), size.rows());
         if has_size || tokio::time::Instant::now() >= resized_by {
-            break picture;
+            break read;
         }
         tokio::time::sleep(LOOK_INTERVAL).await;
     };
@@ -155,7 +155,7 @@ async fn restored_screen(terminals: &Terminals, terminal: &Arc<Terminal>) -> Opt
         unfinished = restore::unfinished_bytes(&data[..length.min(data.len())]) as u64;
     }
     let offset = picture.offset.saturating_sub(unfinished);
-    Some(RestoredScreen { data: restore::sequences(&picture).into(), offset })
+    Some(RestoredScreen { data: restore::sequences(&picture, continuation.as_ref()).into(), offset })
 }
 
 async fn failed(failure: &mut Option<oneshot::Receiver<Status>>) -> Option<Status> {

@@ -21,7 +21,10 @@ use alacritty_terminal::{
     vte::ansi::{Color, CursorShape as EmulatorShape, NamedColor, Processor},
 };
 
-use super::sieve::Sieve;
+use super::{
+    corrected::{Corrected, Noted},
+    sieve::Sieve,
+};
 use crate::display::{
     cell::{Attributes, Cell, Colour, MAX_MARKS, shown},
     mode::Modes,
@@ -40,15 +43,20 @@ pub const MAX_ANSWER_BYTES: usize = 4096;
 const SWEEP_AFTER: usize = 65_536;
 /// Bytes that are given to the emulator at once.
 const PIECE_BYTES: usize = 4096;
+/// The fewest of them.
+const MIN_PIECE_BYTES: usize = 64;
+/// Cells of a screen that is given pieces of [`PIECE_BYTES`]; two bytes may change every cell of any screen.
+const USUAL_CELLS: usize = 4096;
 
 /// An emulator.
 pub struct Emulator {
-    term: Term<Events>,
+    pub(super) term: Term<Events>,
+    pub(super) noted: Noted,
     parser: Processor,
     sieve: Sieve,
     sifted: Vec<u8>,
     events: Events,
-    size: ScreenSize,
+    pub(super) size: ScreenSize,
     resets: u32,
     /// Characters beyond ASCII since the marks of the primary and of the alternate screen were last swept.
     unswept: [usize; 2],
@@ -56,7 +64,7 @@ pub struct Emulator {
 
 /// What the emulator reports while it takes in bytes.
 #[derive(Debug, Clone, Default)]
-struct Events(Rc<RefCell<Reported>>);
+pub(super) struct Events(Rc<RefCell<Reported>>);
 
 #[derive(Debug, Default)]
 struct Reported {
@@ -121,6 +129,7 @@ impl Emulator {
         let events = Events::default();
         Self {
             term: Term::new(config(size), &EmulatorSize(size), events.clone()),
+            noted: Noted::new(size.columns().into(), size.rows().into()),
             parser: Processor::new(),
             sieve: Sieve::new(),
             sifted: Vec::new(),
@@ -133,12 +142,24 @@ impl Emulator {
 
     /// Takes in output.
     pub fn advance(&mut self, bytes: &[u8]) {
-        for piece in bytes.chunks(PIECE_BYTES) {
+        self.advance_while(bytes, || true);
+    }
+
+    /// Takes in output as long as the condition holds, and at least a piece of it. Returns how many bytes that were.
+    pub fn advance_while(&mut self, bytes: &[u8], mut goes_on: impl FnMut() -> bool) -> usize {
+        let piece_bytes = (PIECE_BYTES * USUAL_CELLS / self.size.cells()).clamp(MIN_PIECE_BYTES, PIECE_BYTES);
+        let mut taken = 0;
+        for piece in bytes.chunks(piece_bytes) {
             let done = catch_unwind(AssertUnwindSafe(|| self.advance_piece(piece)));
             if done.is_err() {
                 self.reset();
             }
+            taken += piece.len();
+            if !goes_on() {
+                break;
+            }
         }
+        taken
     }
 
     fn advance_piece(&mut self, mut piece: &[u8]) {
@@ -146,7 +167,9 @@ impl Emulator {
             self.sifted.clear();
             let taken = self.sieve.pass(piece, &mut self.sifted);
             piece = &piece[taken..];
-            self.parser.advance(&mut self.term, &self.sifted);
+            let mut corrected =
+                Corrected { term: &mut self.term, noted: &mut self.noted, events: &self.events };
+            self.parser.advance(&mut corrected, &self.sifted);
             // A mark has two bytes or more. The sieve has cut the output before the change to the screen that is shown now.
             let shown = usize::from(self.term.mode().contains(TermMode::ALT_SCREEN));
             self.unswept[shown] += self.sifted.iter().filter(|byte| **byte >= 0xc0).count();
@@ -177,6 +200,7 @@ impl Emulator {
     pub fn resize(&mut self, size: ScreenSize) {
         let done = catch_unwind(AssertUnwindSafe(|| {
             self.term.resize(EmulatorSize(size));
+            self.noted.resize(size.columns().into(), size.rows().into());
             if size.columns() != self.size.columns() {
                 self.term.set_options(config(size));
             }
@@ -187,7 +211,7 @@ impl Emulator {
         }
     }
 
-    fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         let resets = self.resets + 1;
         let bells = self.events.0.try_borrow().map_or(0, |reported| reported.bells);
         *self = Self::new(self.size);
@@ -204,6 +228,12 @@ impl Emulator {
     #[must_use]
     pub fn bells(&self) -> u64 {
         self.events.0.borrow().bells
+    }
+
+    /// How often it had to be made again.
+    #[must_use]
+    pub fn resets(&self) -> u32 {
+        self.resets
     }
 
     /// The size.
@@ -254,7 +284,7 @@ impl Emulator {
         (0..count.min(above)).map(|index| self.row(Line(index as i32 - above as i32))).collect()
     }
 
-    fn row(&self, line: Line) -> Row {
+    pub(super) fn row(&self, line: Line) -> Row {
         let cells = &self.term.grid()[line];
         let mut row = Row { cells: Vec::with_capacity(self.size.columns().into()), ..Row::default() };
         for column in 0..self.size.columns() {
@@ -290,7 +320,7 @@ fn blank_halves(cells: &mut [Cell], flags: impl Fn(usize) -> Flags) {
     }
 }
 
-fn converted(cell: &EmulatorCell) -> Cell {
+pub(super) fn converted(cell: &EmulatorCell) -> Cell {
     let flags = cell.flags;
     let mut attributes = Attributes::default();
     let is_dim = |colour| matches!(colour, Color::Named(named) if is_dim_name(named));
@@ -363,7 +393,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::display::picture::Head;
+    use crate::display::{continuation::Continuation, picture::Head};
 
     fn emulator(columns: u32, rows: u32, output: &[u8]) -> Emulator {
         let mut emulator = Emulator::new(ScreenSize::new(columns, rows).unwrap());
@@ -393,6 +423,28 @@ mod tests {
         emulator.advance(&b"\x1b[c".repeat(100_000));
         let answers = emulator.take_answers();
         assert!((1..=MAX_ANSWER_BYTES).contains(&answers.len()), "{}", answers.len());
+    }
+
+    #[test]
+    fn no_answer_repeats_what_a_program_wrote() {
+        let mut emulator = emulator(80, 24, b"\x1b]2;rm -rf ~\r\x07");
+        for question in [
+            // The title, settings, capabilities, the clipboard, colours, the answer to ENQ, the screen.
+            &b"\x1b[21t"[..],
+            b"\x1b[20t",
+            b"\x1bP$qrm -rf ~\r\x1b\\",
+            b"\x1bP+q726d\x1b\\",
+            b"\x1b]52;c;?\x07",
+            b"\x1b]4;1;?\x07\x1b]11;?\x1b\\",
+            b"\x05",
+            b"\x1b[1;1;1;1;24;80*y",
+            b"\x1b[14t",
+        ] {
+            emulator.advance(question);
+            assert_eq!(emulator.take_answers(), b"", "{:?}", String::from_utf8_lossy(question));
+        }
+        emulator.advance(b"\x1b[3;6r\x1b[?6h\x1b[2;4H\x1b[6n\x1b[?6l\x1b[6n");
+        assert_eq!(emulator.take_answers(), b"\x1b[2;4R\x1b[1;1R", "counted as the program counts");
     }
 
     #[test]
@@ -433,6 +485,11 @@ mod tests {
             let mut emulator = Emulator::new(ScreenSize::new(80, 24).unwrap());
             for (index, piece) in pieces.iter().enumerate() {
                 emulator.advance(piece);
+                // Of answers each character is one of a fixed form.
+                prop_assert!(emulator.take_answers().iter().all(|byte| b"\x1b[?>0123456789;cnR$yt".contains(byte)));
+                let continuation = emulator.continuation(0).unwrap();
+                let size = emulator.size();
+                prop_assert_eq!(Continuation::decode(&continuation.encode(size), size), Some(continuation));
                 if index % 7 == 6 {
                     let (columns, rows) = sizes[index % sizes.len()];
                     emulator.resize(ScreenSize::new(columns, rows).unwrap());

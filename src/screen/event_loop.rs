@@ -140,6 +140,7 @@ impl Emulators {
                     errno: done.err().and_then(|error| error.raw_os_error()).unwrap_or(0),
                     number: terminal.number,
                     at_end: terminal.is_at_end(),
+                    ..Published::default()
                 });
             }
         }

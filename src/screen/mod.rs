@@ -8,6 +8,8 @@
 
 mod confinement;
 mod connection;
+mod continuation;
+mod corrected;
 pub mod emulator;
 mod event_loop;
 mod filter;

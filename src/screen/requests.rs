@@ -11,8 +11,8 @@ use super::{state::Emulators, terminal::ScreenTerminal};
 use crate::{
     display::{picture, size::ScreenSize},
     proto::screen::{
-        AddTerminal, Done, GetScrollback, Hello, HelloResponse, Published, Resize, Scrollback, TerminalAdded,
-        ToScreen, Watch, from_screen::Message, to_screen::Request,
+        AddTerminal, Done, GetScrollback, Hello, HelloResponse, Publish, Published, Resize, Scrollback,
+        TerminalAdded, ToScreen, Watch, from_screen::Message, to_screen::Request,
     },
     wire::{
         screen::{MAX_SCROLLBACK_ROWS, MAX_TERMINALS, VERSIONS},
@@ -41,7 +41,7 @@ impl Emulators {
             Request::SetNotifier(set) => done(self.set_notifier(&set.terminal_id, descriptors)),
             Request::Resize(resize) => done(self.resize(&resize)),
             Request::RemoveTerminal(removed) => done(self.remove(&removed.terminal_id)),
-            Request::Publish(publish) => Message::Published(self.publish(publish.terminal_id)),
+            Request::Publish(publish) => Message::Published(self.publish(publish)),
             Request::Watch(watch) => return self.watch(&watch),
             Request::GetScrollback(get) => Message::Scrollback(self.scrollback(&get)),
         };
@@ -107,14 +107,22 @@ impl Emulators {
         Ok(())
     }
 
-    fn publish(&mut self, terminal_id: String) -> Published {
+    fn publish(&mut self, publish: Publish) -> Published {
+        let terminal_id = publish.terminal_id;
         let Some(terminal) = self.terminals.get_mut(&terminal_id) else {
             return Published { terminal_id, errno: Errno::ENOENT as i32, ..Published::default() };
         };
         terminal.catch_up();
+        let continuation = publish.with_continuation.then(|| terminal.continuation()).unwrap_or_default();
         let done = terminal.publish(Instant::now());
         let errno = done.err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
-        Published { terminal_id, errno, number: terminal.number, at_end: terminal.is_at_end() }
+        Published {
+            terminal_id,
+            errno,
+            number: terminal.number,
+            at_end: terminal.is_at_end(),
+            continuation: continuation.into(),
+        }
     }
 
     fn watch(&mut self, watch: &Watch) {

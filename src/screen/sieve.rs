@@ -2,10 +2,11 @@
 //!
 //! The emulator keeps a string of any length until it ends, and a link for each cell. Of the strings only titles come
 //! through, up to a length: of the others the emulator knows links and the clipboard, which a screen does not have.
-//! Synchronized updates, for which the parser keeps megabytes, do not come through. Everything else passes unchanged.
+//! Synchronized updates, for which the parser keeps megabytes, do not come through. A character is repeated so often that
+//! it fills a row, for eight bytes could ask for 65,535 of them. Everything else passes unchanged.
 //! The output is cut before each change of a mode, so that the emulator can look at a screen before another is shown.
 
-use crate::display::picture::MAX_TITLE_BYTES;
+use crate::display::{picture::MAX_TITLE_BYTES, size::MAX_COLUMNS};
 
 /// Bytes of a title's sequence in front of the title.
 const TITLE_PREFIX_BYTES: usize = 2;
@@ -13,6 +14,8 @@ const TITLE_PREFIX_BYTES: usize = 2;
 const MAX_KEPT_TITLES: u32 = 16;
 /// Bytes of a control sequence; a longer one does not come through, and no program writes it.
 const MAX_CONTROL_BYTES: usize = 256;
+/// How often a character is repeated (REP): once for each column of the widest screen. Programs fill a row with it at most.
+const MAX_REPEATS: u32 = MAX_COLUMNS as u32;
 /// The mode of synchronized updates.
 const SYNCHRONIZED: u32 = 2026;
 
@@ -163,6 +166,14 @@ impl Sieve {
                 self.end_sequence(byte, &mut change);
                 self.mode_change = change;
             }
+            b'b' if self
+                .numbers()
+                .next()
+                .is_some_and(|count| count.is_none_or(|count| count > MAX_REPEATS)) =>
+            {
+                self.sequence = format!("[{MAX_REPEATS}").into_bytes();
+                self.end_sequence(byte, out);
+            }
             _ => self.end_sequence(byte, out),
         }
     }
@@ -270,6 +281,14 @@ mod tests {
     fn only_some_titles_are_kept() {
         let kept = passed(&["\x1b[22;0t".repeat(100).as_bytes()]);
         assert_eq!(kept.len(), MAX_KEPT_TITLES as usize * "\x1b[22;0t".len());
+    }
+
+    #[test]
+    fn a_character_is_not_repeated_without_bound() {
+        assert_eq!(
+            text("a\x1b[79bb\x1b[65535bc\x1b[99999999999999999999b"),
+            "a\x1b[79bb\x1b[1000bc\x1b[1000b"
+        );
     }
 
     #[test]

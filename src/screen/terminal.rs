@@ -22,8 +22,12 @@ use crate::display::{
 pub(super) const MIN_INTERVAL: Duration = Duration::from_millis(34);
 /// Bytes that are taken in of one terminal before others have their turn.
 const TURN_BYTES: usize = 64 << 10;
+/// Time for which one terminal's output is taken in before others have their turn: a few bytes may change the whole screen.
+const TURN_TIME: Duration = Duration::from_millis(50);
 /// Bytes that are taken in for a picture that was asked for, before it is published as it is then.
 const MAX_CATCH_UP_BYTES: u64 = 16 << 20;
+/// Time for which they are taken in. The gateway waits longer for an answer.
+const MAX_CATCH_UP_TIME: Duration = Duration::from_secs(2);
 
 /// A terminal.
 pub(super) struct ScreenTerminal {
@@ -128,14 +132,15 @@ impl ScreenTerminal {
             self.buffer = Vec::new();
             return;
         }
-        let before = self.answers_from.saturating_sub(self.position).min(piece.length as u64) as usize;
-        let bytes = &self.buffer[..piece.length];
-        self.emulator.advance(&bytes[..before]);
-        if before > 0 {
+        // Old questions first, which nobody answers. Output that is not taken in now is read again in the next turn.
+        let old = self.answers_from.saturating_sub(self.position).min(piece.length as u64) as usize;
+        let bytes = &self.buffer[..if old > 0 { old } else { piece.length }];
+        let began = Instant::now();
+        let taken = self.emulator.advance_while(bytes, || began.elapsed() < TURN_TIME);
+        if old > 0 {
             drop(self.emulator.take_answers());
         }
-        self.emulator.advance(&bytes[before..]);
-        self.position += piece.length as u64;
+        self.position += taken as u64;
         self.has_changed = true;
     }
 
@@ -143,7 +148,8 @@ impl ScreenTerminal {
     pub(super) fn catch_up(&mut self) {
         let until = self.source.head().unwrap_or(0).min(self.position.saturating_add(MAX_CATCH_UP_BYTES));
         self.is_behind = true;
-        while self.is_behind && self.position < until {
+        let began = Instant::now();
+        while self.is_behind && self.position < until && began.elapsed() < MAX_CATCH_UP_TIME {
             self.take_in();
         }
     }
@@ -178,6 +184,15 @@ impl ScreenTerminal {
         self.has_changed = false;
         self.published_at = Some(now);
         Ok(())
+    }
+
+    /// What goes with the picture of this moment, encoded. Empty: there is none.
+    pub(super) fn continuation(&mut self) -> Vec<u8> {
+        let resets = self.emulator.resets();
+        let continuation = self.emulator.continuation(self.position);
+        // A screen that had to be made again is another one.
+        self.has_changed |= self.emulator.resets() != resets;
+        continuation.map(|continuation| continuation.encode(self.emulator.size())).unwrap_or_default()
     }
 
     /// Whether no more output comes and all of it was taken in.

@@ -154,3 +154,58 @@ async fn who_leaves_a_full_screen_program_has_the_usual_screen() {
     })
     .await;
 }
+
+/// Attaches a window of now and one more of later, and has the program write between and after: both show its screen to the end.
+async fn goes_on_for_who_comes_later(
+    gateway: &Gateway,
+    session: &Session,
+    before: &str,
+    after: &str,
+    text: &str,
+) {
+    let script = format!("stty -echo; printf '{before}'; read line; printf '{after}'; cat");
+    let terminal = session.sh(&script).pty(80, 24).create().await;
+    terminal.until("here").await;
+    let named = address(gateway);
+    let attach = ["attach", "--gateway", &named, &terminal.id];
+    let window = Window::open(&session.workspace, &attach);
+    shows_the_screen(&window, &terminal, "here").await;
+    terminal.types("\r").await;
+    terminal.until("over").await;
+    shows_the_screen(&window, &terminal, text).await;
+    terminal.kill(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_is_beneath_a_full_screen_program_is_shown_when_it_ends() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        for (enter, leave) in [("1049h", "1049l"), ("47h", "47l")] {
+            let before = format!("one\\r\\n\\033[31mprompt$ \\033[?{enter}\\033[H\\033[2Jhere");
+            let after = format!("\\033[?{leave}over");
+            goes_on_for_who_comes_later(&gateway, session, &before, &after, "prompt").await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_is_written_next_is_shown_alike_to_who_came_later() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        for (before, after, text) in [
+            // Margins, and a cursor that is counted from them.
+            ("top\\033[3;6r\\033[6;1Hhere", "\\n\\nover", "over"),
+            ("top\\033[3;6r\\033[?6h\\033[2;1Hhere", "\\033[1;9Hover\\033[9A^", "over"),
+            // Tab stops, the style, line drawing, what was saved, a row that is full.
+            ("\\033[3g\\033[31G\\033H\\rhere", "\\tover", "over"),
+            ("here\\033[1;32;44m", "over\\033[K", "over"),
+            ("here\\033(0", "qqq\\033(B over", "───"),
+            ("\\033[5;9H\\033[7m\\0337\\033[m\\033[9;9Hhere", "\\0338over", "over"),
+            ("\\033[24;77Hhere", "over", "over"),
+        ] {
+            goes_on_for_who_comes_later(&gateway, session, before, after, text).await;
+        }
+    })
+    .await;
+}

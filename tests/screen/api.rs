@@ -291,6 +291,41 @@ async fn a_screen_is_whole_after_a_crash_of_the_gateway_and_after_one_of_its_own
 }
 
 #[tokio::test]
+async fn screens_take_no_more_descriptors_than_their_terminals_are_charged_for() {
+    const TERMINALS: usize = 10;
+    // `src/terminal/state/quota_tracker.rs`: of a terminal, and of a sandbox.
+    const CHARGED: usize = TERMINALS * 4 + 8;
+    let gateway = Gateway::start();
+    let session = Session::open(&gateway).await;
+    // With a sandbox, and everything else that is opened once.
+    session.sh("true").finish().await;
+    let open = || {
+        let directory = format!("/proc/{}/fd", gateway.pid_now());
+        std::fs::read_dir(directory).expect("the gateway runs").count()
+    };
+    let before = open();
+    let mut terminals = Vec::new();
+    for _ in 0..TERMINALS {
+        let terminal = session.sh("printf shown; sleep 1000").with(in_pty(80, 24)).create().await;
+        until(&terminal, "the text", |screen| text(screen)[0] == "shown").await;
+        terminals.push(terminal);
+    }
+    let held = open().saturating_sub(before);
+    assert!(held <= CHARGED, "{held} descriptors, {CHARGED} are charged");
+    for terminal in terminals {
+        terminal.release().await;
+    }
+    within("the descriptors to be closed", async {
+        // The screen process of the sandbox stays.
+        while open() > before + 8 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    session.close().await;
+}
+
+#[tokio::test]
 async fn the_programs_questions_are_answered_when_nobody_is_attached() {
     in_session(&Gateway::shared(), async |session| {
         let script =

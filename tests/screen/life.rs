@@ -179,3 +179,28 @@ async fn a_ring_whose_header_lies_does_no_harm() {
         assert_eq!(snapshot.unwrap().1.size, size(20, 3));
     }
 }
+
+#[tokio::test]
+async fn output_that_costs_much_holds_up_no_picture() {
+    for costly in [
+        // Every cell of two screens for two bytes; tabs back over columns without a stop; characters repeated.
+        &b"\x1bc"[..],
+        b"\x1b[3g\x1b[1000G\x1b[65535Z",
+        b"x\x1b[65535b",
+        b"\x1b[?1049h\x1b[2J\x1b[?1049l",
+        b"\x1b#8\x1b[500S",
+    ] {
+        let mut stage = Stage::new(1 << 20);
+        let (link, _) = stage.start().await;
+        stage.add(&link, size(1000, 200), 0).await;
+        stage.write(&costly.repeat((1 << 20) / costly.len()));
+        let began = Instant::now();
+        let shown = link.snapshot(TERMINAL).await;
+        assert!(shown.is_ok(), "{:?}: {shown:?}", String::from_utf8_lossy(costly));
+        // A size comes through, too.
+        link.resize(TERMINAL, size(80, 24)).await.expect("it answers");
+        let (_, picture) = link.snapshot(TERMINAL).await.expect("it answers");
+        assert_eq!((picture.size, picture.resets), (size(80, 24), 0));
+        eprintln!("{:?}: {:?}", String::from_utf8_lossy(costly), began.elapsed());
+    }
+}

@@ -9,11 +9,13 @@ use std::{
 };
 
 use nix::errno::Errno;
+use prost::bytes::Bytes;
 use tokio::{io::Interest, sync::watch};
 
 use super::{connection::ScreenConnection, error::ScreenError, memory::PictureMemory};
 use crate::{
     display::{
+        continuation::Continuation,
         picture::{self, Picture},
         reader,
         row::Row,
@@ -216,11 +218,40 @@ impl ScreenLink {
     /// # Errors
     /// [`ScreenError`].
     pub async fn snapshot(&self, terminal_id: &str) -> Result<(u64, Arc<Picture>), ScreenError> {
-        let screen = self.screen(terminal_id)?;
-        let request = Request::Publish(Publish { terminal_id: terminal_id.to_owned() });
-        match self.connection.request(request, Vec::new()).await? {
+        let request = Publish { terminal_id: terminal_id.to_owned(), with_continuation: false };
+        let (number, picture, _) = self.publish(request).await?;
+        Ok((number, picture))
+    }
+
+    /// The same, with what goes with the picture. `None`: the process is of an earlier build, or its screen changes faster than
+    /// the two can be read together.
+    ///
+    /// # Errors
+    /// [`ScreenError`].
+    pub async fn snapshot_with_continuation(
+        &self,
+        terminal_id: &str,
+    ) -> Result<(Arc<Picture>, Option<Continuation>), ScreenError> {
+        for is_last in [false, false, true] {
+            let request = Publish { terminal_id: terminal_id.to_owned(), with_continuation: true };
+            let (_, picture, bytes) = self.publish(request).await?;
+            let continuation = Continuation::decode(&bytes, picture.size);
+            let belongs = continuation.filter(|continuation| continuation.offset == picture.offset);
+            if belongs.is_some() || bytes.is_empty() || is_last {
+                return Ok((picture, belongs));
+            }
+        }
+        Err(ScreenError::UnexpectedMessage)
+    }
+
+    async fn publish(&self, publish: Publish) -> Result<(u64, Arc<Picture>, Bytes), ScreenError> {
+        let screen = self.screen(&publish.terminal_id)?;
+        match self.connection.request(Request::Publish(publish), Vec::new()).await? {
             // It has been told to all.
-            Message::Published(published) if published.errno == 0 => screen.picture(),
+            Message::Published(published) if published.errno == 0 => {
+                let (number, picture) = screen.picture()?;
+                Ok((number, picture, published.continuation))
+            }
             Message::Published(published) => Err(ScreenError::Refused(Errno::from_raw(published.errno))),
             _ => Err(ScreenError::UnexpectedMessage),
         }
