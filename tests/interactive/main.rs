@@ -10,6 +10,7 @@ mod command_line;
 mod kept_fish;
 mod kept_shell;
 mod keyboard;
+mod own_terminal;
 mod programs;
 mod pty;
 mod shell_line;

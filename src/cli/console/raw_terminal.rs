@@ -1,6 +1,6 @@
 //! The person's own terminal in raw mode, so that every key reaches the command; and back as it was, whatever happens.
 //!
-//! It is restored when the guard is dropped, by a panic of any thread, and before this process stops itself for the person's
+//! What the command has changed by what it wrote is put back by `person_terminal`. It is restored when the guard is dropped, by a panic of any thread, and before this process stops itself for the person's
 //! shell. SIGTERM, SIGHUP and SIGINT end this process in order, so that the guard is dropped. Nothing helps against SIGKILL.
 
 use std::{
@@ -19,6 +19,8 @@ use nix::{
     unistd::Pid,
 };
 
+use super::person_terminal::{self, LeaveAt};
+
 /// How stdin was, while it is in raw mode.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
@@ -34,7 +36,8 @@ impl RawTerminal {
         RESTORED_BY_PANICS.call_once(|| {
             let usual = panic::take_hook();
             panic::set_hook(Box::new(move |panic| {
-                // Before the message, which would be a staircase.
+                // Before the message, which would be a staircase, or on a screen that is left.
+                person_terminal::leave(LeaveAt::Cursor);
                 restore();
                 usual(panic);
             }));
@@ -92,6 +95,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::cli::console::person_terminal::OutputStream;
     use crate::sys::pty::{self, PtyOwner, WindowSize};
 
     const CHILD: &str = "PROVOST_TEST_RAW_TERMINAL";
@@ -106,15 +110,29 @@ mod tests {
         let (_, module) = module_path!().split_once("::").unwrap();
         let name = format!("{module}::a_panic_of_any_thread_restores_the_terminal");
         let mut child = Command::new(env::current_exe().unwrap());
-        let status = child.args([&name, "--exact"]).env(CHILD, how).stdin(slave).status().unwrap();
+        let stdout: OwnedFd = pair.slave.try_clone().unwrap();
+        // The name of the test comes first in its output.
+        child.args([&name, "--exact", "--nocapture"]).env(CHILD, how).stdin(slave).stdout(stdout);
+        let status = child.status().unwrap();
         assert_eq!(status.code(), Some(7));
+        let mut written = [0; 4096];
+        let length = nix::unistd::read(&pair.master, &mut written).unwrap();
+        let written = String::from_utf8_lossy(&written[..length]).into_owned();
+        assert!(written.contains(PROGRAM), "{written:?}");
+        let has_left = written.ends_with("\x1b[?1049l\x1b[?1006l\x1b[?2004l");
+        assert_eq!(has_left, how == PANICS, "{written:?}");
         tcgetattr(&pair.slave).unwrap() == before
     }
+
+    /// What a full-screen program asks for.
+    const PROGRAM: &str = "\x1b[?1049h\x1b[?2004h\x1b[?1006h";
 
     #[test]
     fn a_panic_of_any_thread_restores_the_terminal() {
         if let Some(how) = env::var_os(CHILD) {
             let _raw = RawTerminal::enter().unwrap();
+            let shown = OutputStream::stdout().shown(PROGRAM.as_bytes()).into_owned();
+            nix::unistd::write(io::stdout(), &shown).unwrap();
             if how == PANICS {
                 thread::spawn(|| panic!("on purpose")).join().unwrap_err();
             }

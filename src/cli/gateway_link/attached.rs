@@ -20,8 +20,8 @@ use crate::{
     cli::console::{
         detach_keys::{DetachKeys, Typed},
         error::CliError,
+        person_terminal::{self, LeaveAt, OutputStream},
         raw_terminal::RawTerminal,
-        shown_modes::ShownModes,
         signals::TerminationSignals,
         stdio::{self, Input, WriteOutcome},
     },
@@ -135,14 +135,17 @@ pub(in crate::cli) async fn attach(
         window_changes: window_changes.map_err(no_signals)?,
         stops: stops.map_err(no_signals)?,
         missed_bytes: 0,
-        shown: ShownModes::default(),
+        stdout: OutputStream::stdout(),
+        restarts: options.restarts,
         terminal_id: options.terminal_id,
     };
     let end = attachment.stay(options.restarts, signals).await;
-    let has_left = matches!(end, Ok(AttachEnd::Detached) | Err(_)) && std::io::stdout().is_terminal();
-    if has_left && is_pty {
+    match end {
         // The program goes on, and with it what it has asked the terminal for.
-        let _ = stdio::write_to_stdout(&attachment.shown.leave());
+        Ok(AttachEnd::Detached) | Err(_) if is_pty => person_terminal::leave(LeaveAt::NewLine),
+        Ok(AttachEnd::Detached | AttachEnd::Ended(_)) | Err(_) => person_terminal::leave(LeaveAt::Cursor),
+        // The caller may attach again.
+        Ok(AttachEnd::Signal(_) | AttachEnd::ReaderGone) => {}
     }
     // Before anything is printed.
     attachment.raw = None;
@@ -169,13 +172,16 @@ struct Attachment {
     window_changes: Signal,
     stops: Signal,
     missed_bytes: u64,
-    shown: ShownModes,
+    stdout: OutputStream,
+    restarts: Restarts,
 }
 
 /// What a connection ended with.
 enum Disconnect {
     End(AttachEnd),
     Lost(Status),
+    /// The person's shell has had the terminal: the screen is drawn again.
+    Redrawn,
 }
 
 impl Attachment {
@@ -192,6 +198,7 @@ impl Attachment {
                     match self.converse(messages, events, signals).await? {
                         Disconnect::End(end) => return Ok(end),
                         Disconnect::Lost(status) => status,
+                        Disconnect::Redrawn => continue,
                     }
                 }
                 Err(status) => status,
@@ -289,8 +296,18 @@ impl Attachment {
                 },
                 _ = self.window_changes.recv() => self.send_window(&messages),
                 _ = self.stops.recv(), if self.raw.is_some() => {
+                    // A gateway within this process keeps no screens that could be drawn again.
+                    let is_redrawn =
+                        self.restarts == Restarts::Followed && matches!(self.offset, StartAt::Offset(_));
+                    if is_redrawn {
+                        person_terminal::leave(LeaveAt::NewLine);
+                    }
                     if let Some(raw) = &self.raw {
                         raw.stop_process().map_err(|error| CliError::caused_by("cannot stop for the shell", error))?;
+                    }
+                    if is_redrawn {
+                        self.offset = StartAt::Screen { tail_bytes: 0 };
+                        return Ok(Disconnect::Redrawn);
                     }
                     self.send_window(&messages);
                 }
@@ -300,8 +317,7 @@ impl Attachment {
     }
 
     async fn show(&mut self, stdout: &mut tokio::io::Stdout, bytes: &[u8]) -> Result<WriteOutcome, CliError> {
-        self.shown.show(bytes);
-        let written = stdio::write_all(stdout, bytes).await;
+        let written = stdio::write_all(stdout, &self.stdout.shown(bytes)).await;
         written.map_err(|error| CliError::caused_by("cannot write the command's output", error))
     }
 

@@ -34,7 +34,7 @@ pub(in crate::cli) struct LogsArguments {
     /// Continue with new output until the command has ended
     #[arg(short, long)]
     pub(in crate::cli) follow: bool,
-    /// Print the output of a pseudo-terminal as it is, with the sequences that drive a terminal; default: its text
+    /// Print the output as it is, with every sequence that drives a terminal; default: the text of a pseudo-terminal
     #[arg(long, conflicts_with = "output")]
     pub(in crate::cli) raw: bool,
     /// Write the output of a pseudo-terminal to this file as a recording (asciicast v3), with the times at which it comes;

@@ -16,7 +16,9 @@ use crate::{
         console::{
             detach_keys::DetachKeys,
             error::{self, CliError},
-            exit_status, receipt,
+            exit_status,
+            person_terminal::LeaveWhenDropped,
+            receipt,
             signals::TerminationSignals,
             stdio::{self, Input},
         },
@@ -67,6 +69,7 @@ pub(in crate::cli) async fn drive(
     if let Some(line) = receipt::shortfall_notice(shortfalls) {
         stdio::print_notice(&line);
     }
+    let _left = LeaveWhenDropped;
     let (mut ending, mut from, mut is_reader_gone) = (Ending::NotAsked, StartAt::Offset(0), false);
     let outcome = loop {
         let options = AttachOptions {

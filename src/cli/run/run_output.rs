@@ -10,6 +10,7 @@ use crate::{
         console::{
             error::{self, CliError},
             exit_status,
+            person_terminal::{LeaveWhenDropped, OutputStream},
             stdio::{self, WriteOutcome},
         },
         gateway_link::{
@@ -50,14 +51,16 @@ impl RunEvents {
     pub(in crate::cli) async fn forward(mut self) -> Result<RunEnd, CliError> {
         let mut stdout = tokio::io::stdout();
         let mut stderr = tokio::io::stderr();
+        let (own_stdout, own_stderr) = (OutputStream::stdout(), OutputStream::stderr());
+        let _left = LeaveWhenDropped;
         let mut is_reader_gone = false;
         loop {
             match self.next().await? {
                 Event::Chunk(chunk) if !is_reader_gone => {
                     let written = if chunk.stream() == v1::OutputStream::Stderr {
-                        stdio::write_all(&mut stderr, &chunk.data).await
+                        stdio::write_all(&mut stderr, &own_stderr.shown(&chunk.data)).await
                     } else {
-                        stdio::write_all(&mut stdout, &chunk.data).await
+                        stdio::write_all(&mut stdout, &own_stdout.shown(&chunk.data)).await
                     };
                     match written {
                         Ok(WriteOutcome::Complete) => {}

@@ -11,7 +11,9 @@ use crate::{
     cli::{
         console::{
             error::{self, CliError},
-            exit_status, receipt,
+            exit_status,
+            person_terminal::{LeaveWhenDropped, OutputStream},
+            receipt,
             signals::TerminationSignals,
             stdio::{self, Input, WriteOutcome},
         },
@@ -190,10 +192,12 @@ async fn run_lines(
 
 /// Prints a line's output as it comes. `None`: nobody reads it.
 async fn print_line(mut events: Streaming<v1::RunLineResponse>) -> Result<Option<v1::LineEnd>, CliError> {
+    let stdout = OutputStream::stdout();
+    let _left = LeaveWhenDropped;
     while let Some(response) = events.message().await? {
         match response.event {
             Some(Event::Chunk(chunk)) => {
-                let written = stdio::write_to_stdout(&chunk.data);
+                let written = stdio::write_to_stdout(&stdout.shown(&chunk.data));
                 match written.map_err(|error| CliError::caused_by("cannot write the output", error))? {
                     WriteOutcome::Complete => {}
                     WriteOutcome::ReaderGone => return Ok(None),

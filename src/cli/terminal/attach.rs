@@ -8,6 +8,7 @@ use crate::{
             detach_keys::DetachKeys,
             error::{self, CliError},
             exit_status,
+            person_terminal::LeaveWhenDropped,
             signals::TerminationSignals,
             stdio::{self, Input},
         },
@@ -76,6 +77,7 @@ pub(in crate::cli) async fn attach(arguments: AttachArguments) -> Result<u8, Cli
         window: if is_pty && !arguments.no_stdin { WindowMode::Followed } else { WindowMode::Ignored },
         is_pty,
     };
+    let _left = LeaveWhenDropped;
     Ok(match attached::attach(terminals, options, &mut signals).await?.0 {
         AttachEnd::Ended(outcome) => {
             outcome.as_deref().map_or(error::PROVOST_FAILED, exit_status::from_outcome)

@@ -1,6 +1,6 @@
 //! `provost logs`: the output of a terminal, what is held and, when asked, what comes.
 //!
-//! Bytes of pipes go out as they are, and of a pseudo-terminal the text is printed; what was dropped before it could be read is counted on stderr, never passed over.
+//! Bytes of pipes go out as they are, but for what reaches beyond the screen of a person's terminal, and of a pseudo-terminal the text is printed; what was dropped before it could be read is counted on stderr, never passed over.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Serialize;
@@ -12,6 +12,7 @@ use crate::{
         console::{
             error::CliError,
             exit_status, json,
+            person_terminal::{LeaveWhenDropped, OutputStream},
             stdio::{self, WriteOutcome},
             table::to_json_line,
         },
@@ -36,8 +37,9 @@ pub(in crate::cli) async fn logs(arguments: LogsArguments) -> Result<u8, CliErro
     }
     let format = match (arguments.output.output, &terminal.pty) {
         (OutputFormat::Json, _) => LogFormat::Json,
-        (OutputFormat::Text, Some(_)) if !arguments.raw => LogFormat::Text(PlainText::default()),
-        (OutputFormat::Text, _) => LogFormat::Bytes,
+        (OutputFormat::Text, _) if arguments.raw => LogFormat::Raw,
+        (OutputFormat::Text, Some(_)) => LogFormat::Text(PlainText::default()),
+        (OutputFormat::Text, None) => LogFormat::Bytes,
     };
     if arguments.offset > 0 && terminal.output.len() > 1 {
         return Err(CliError::message_only("--offset is for one stream, and this terminal has two".into()));
@@ -67,7 +69,9 @@ pub(in crate::cli) async fn logs(arguments: LogsArguments) -> Result<u8, CliErro
 /// How output is printed.
 enum LogFormat {
     Json,
-    /// As it is.
+    /// As it is, also to a terminal.
+    Raw,
+    /// As it is, but for what reaches beyond the screen of a terminal.
     Bytes,
     /// Without what drives a terminal.
     Text(PlainText),
@@ -78,6 +82,7 @@ impl LogFormat {
     fn of_pipes(format: &Self) -> Self {
         match format {
             Self::Json => Self::Json,
+            Self::Raw => Self::Raw,
             Self::Bytes | Self::Text(_) => Self::Bytes,
         }
     }
@@ -129,27 +134,37 @@ async fn print(
     mut format: LogFormat,
 ) -> Result<WriteOutcome, CliError> {
     let (mut stdout, mut stderr) = (tokio::io::stdout(), tokio::io::stderr());
+    let (own_stdout, own_stderr) = (OutputStream::stdout(), OutputStream::stderr());
+    let _left = LeaveWhenDropped;
     while let Some(event) = events.message().await?.and_then(|event| event.event) {
         let written = match (&mut format, event) {
             (LogFormat::Json, event) => {
                 let line = to_json_line(&line(event, name(stream)))?;
                 stdio::write_all(&mut stdout, line.as_bytes()).await
             }
+            (LogFormat::Raw, Event::Chunk(chunk)) if stream == v1::OutputStream::Stderr => {
+                stdio::write_all(&mut stderr, &chunk.data).await
+            }
+            (LogFormat::Raw, Event::Chunk(chunk)) => stdio::write_all(&mut stdout, &chunk.data).await,
             (LogFormat::Bytes | LogFormat::Text(_), Event::Chunk(chunk))
                 if stream == v1::OutputStream::Stderr =>
             {
-                stdio::write_all(&mut stderr, &chunk.data).await
+                stdio::write_all(&mut stderr, &own_stderr.shown(&chunk.data)).await
             }
-            (LogFormat::Bytes, Event::Chunk(chunk)) => stdio::write_all(&mut stdout, &chunk.data).await,
+            (LogFormat::Bytes, Event::Chunk(chunk)) => {
+                stdio::write_all(&mut stdout, &own_stdout.shown(&chunk.data)).await
+            }
             (LogFormat::Text(text), Event::Chunk(chunk)) => {
                 stdio::write_all(&mut stdout, &text.take(&chunk.data)).await
             }
-            (LogFormat::Bytes | LogFormat::Text(_), Event::Gap(gap)) => {
+            (LogFormat::Raw | LogFormat::Bytes | LogFormat::Text(_), Event::Gap(gap)) => {
                 let lost = gap.to_offset.saturating_sub(gap.from_offset);
                 stdio::print_notice(&format!("{lost} bytes of {} are no longer held", name(stream)));
                 Ok(WriteOutcome::Complete)
             }
-            (LogFormat::Bytes | LogFormat::Text(_), Event::End(_)) => Ok(WriteOutcome::Complete),
+            (LogFormat::Raw | LogFormat::Bytes | LogFormat::Text(_), Event::End(_)) => {
+                Ok(WriteOutcome::Complete)
+            }
         };
         if written.map_err(|error| CliError::caused_by("cannot write the output", error))?
             == WriteOutcome::ReaderGone

@@ -17,6 +17,8 @@ use crate::{
         console::{
             error::CliError,
             exit_status,
+            person_terminal::{LeaveWhenDropped, OutputStream},
+            signals::TerminationSignals,
             stdio::{self, WriteOutcome},
         },
         gateway_link::connection::Terminals,
@@ -30,8 +32,6 @@ use crate::{
 const SIZE_INTERVAL: Duration = Duration::from_millis(20);
 /// A line of a recording.
 const LINE_MAX_BYTES: u64 = 16 << 20;
-/// Makes colours usual, and the cursor visible: a recording can end anywhere.
-const USUAL_AGAIN: &[u8] = b"\x1b[0m\x1b[?25h";
 
 /// Writes the output of a pseudo-terminal into a file as it comes. Its times are those at which it came here.
 pub(in crate::cli) async fn record(
@@ -96,7 +96,8 @@ pub(in crate::cli) async fn record(
 #[command(
     about = "Play a recording in this terminal",
     long_about = "Plays a recording (asciicast v3), which `provost logs --cast` has made, in this terminal. What the \
-                  recorded program wrote goes to this terminal as it was, with every control sequence.",
+                  recorded program wrote goes to this terminal as it was, but for what reaches beyond its screen; into \
+                  a pipe or a file goes all of it.",
     after_help = "Example:\n  provost logs -f --cast build.cast term_01JD3ZK6T0000000000000000\n  provost play build.cast"
 )]
 pub(in crate::cli) struct PlayArguments {
@@ -125,13 +126,21 @@ pub(in crate::cli) async fn play(arguments: PlayArguments) -> Result<u8, CliErro
         |number: u64, error: cast::CastError| CliError::caused_by(format!("line {number} of {name}"), error);
     let (number, header) = next()?.unwrap_or_default();
     cast::read_header(&header).map_err(|error| wrong(number, error))?;
+    let mut signals =
+        TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
+    // A recording can end anywhere.
+    let _left = LeaveWhenDropped;
+    let stdout = OutputStream::stdout();
     while let Some((number, line)) = next()? {
         let Some((since, event)) = cast::read_event(&line).map_err(|error| wrong(number, error))? else {
             continue;
         };
-        sleep(arguments.idle_limit.map_or(since, |limit| since.min(limit))).await;
+        tokio::select! {
+            () = sleep(arguments.idle_limit.map_or(since, |limit| since.min(limit))) => {}
+            signal = signals.next() => return Ok(exit_status::from_signal(signal)),
+        }
         let written = match event {
-            CastEvent::Output(text) => stdio::write_to_stdout(text.as_bytes()),
+            CastEvent::Output(text) => stdio::write_to_stdout(&stdout.shown(text.as_bytes())),
             CastEvent::Resize(_) | CastEvent::Exit(_) | CastEvent::Other => Ok(WriteOutcome::Complete),
         };
         if written.map_err(|error| CliError::caused_by("cannot write to stdout", error))?
@@ -140,6 +149,5 @@ pub(in crate::cli) async fn play(arguments: PlayArguments) -> Result<u8, CliErro
             return Ok(exit_status::BROKEN_PIPE);
         }
     }
-    let _ = stdio::write_to_stdout(USUAL_AGAIN);
     Ok(0)
 }
