@@ -37,7 +37,7 @@ pub use output::reader;
 pub use quotas::{MAX_QUEUED_LINES, QuotaKind, QuotaReached, QuotaScope, Quotas};
 pub use refusal::LimitName;
 pub use secrets::command_secrets::{SecretError, SecretFault};
-pub use spec::{Backpressure, CommandForm, OnAsk, ReaderKind, TerminalSpec, TimeLimits};
+pub use spec::{Backpressure, CommandForm, OnAsk, ReaderKind, TerminalSpec, TimeLimits, WhenLeft};
 pub use state::{
     live::Live,
     metadata::MetadataError,

@@ -63,6 +63,8 @@ pub struct TerminalSpec {
     pub kept_shell: Option<ShellKind>,
     /// Whom the command waits for.
     pub backpressure: Backpressure,
+    /// What becomes of it when nobody is attached.
+    pub when_left: WhenLeft,
     /// Its limits of time.
     pub time_limits: TimeLimits,
     /// What becomes of execs that a rule asks about.
@@ -84,6 +86,16 @@ pub enum Backpressure {
     ForRun,
     /// For the run that it was created for, which outlives its gateway.
     ForResumableRun,
+}
+
+/// What becomes of a command to which nobody is attached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WhenLeft {
+    /// Nothing.
+    #[default]
+    RunsOn,
+    /// It is stopped after a time.
+    IsStopped,
 }
 
 /// Who reads.

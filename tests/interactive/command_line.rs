@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 
 use crate::{
     keyboard::{InPty, Keyboard, shell},
-    support::{Gateway, code, eventually, in_session, skip},
+    support::{Gateway, Session, code, eventually, in_session, skip},
     window::Window,
 };
 
@@ -184,6 +184,51 @@ async fn a_command_is_run_in_a_session_that_is_open() {
         assert_eq!(window.ends().await.code(), Some(5));
         let unknown = provost(&["sess_01JD3ZK6T00000000000000000", "true"]);
         assert_eq!(unknown.status.code(), Some(125));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_command_that_a_person_has_started_in_a_session_ends_with_the_person() {
+    let gateway = Gateway::start();
+    let mut session = Session::open(&gateway).await;
+    let named = address(&gateway);
+    let workspace = session.workspace.clone();
+    let ticks = |name: &str| workspace.join(name).metadata().map_or(0, |file| file.len());
+    let exec = async |name: &str, id: &str| {
+        let script = format!("while :; do printf . >> {name}; sleep 0.1; done");
+        let command = ["exec", "--gateway", &named, "-it", id, "sh", "-c", &script];
+        let window = Window::open(&workspace, &command);
+        eventually("the command runs", || (ticks(name) > 0).then_some(())).await;
+        window
+    };
+    // One whose client is killed, one whose client is killed while no gateway is there, one that goes on.
+    let (killed, lost) = (exec("killed", &session.id).await, exec("lost", &session.id).await);
+    let mut kept = exec("kept", &session.id).await;
+    killed.signal(Signal::SIGKILL);
+    ends(&ticks, "killed").await;
+    gateway.crash();
+    lost.signal(Signal::SIGKILL);
+    gateway.start_again();
+    session.go_on(&gateway.caller().await);
+    ends(&ticks, "lost").await;
+    let before = ticks("kept");
+    eventually("the other goes on", || (ticks("kept") > before + 20).then_some(())).await;
+    kept.types("\u{3}");
+    assert_eq!(kept.ends().await.code(), Some(130));
+    session.close().await;
+    gateway.stop();
+}
+
+/// Waits until a command makes no more ticks.
+async fn ends(ticks: impl Fn(&str) -> u64, name: &str) {
+    let mut seen = (ticks(name), std::time::Instant::now());
+    eventually("the end of the command", || {
+        let now = ticks(name);
+        if now != seen.0 {
+            seen = (now, std::time::Instant::now());
+        }
+        (seen.1.elapsed() > std::time::Duration::from_secs(3)).then_some(())
     })
     .await;
 }

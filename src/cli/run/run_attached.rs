@@ -54,8 +54,12 @@ pub(in crate::cli) async fn drive(
     (mut input, restarts): (Input, Restarts),
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
-    // With an id, so that it can be sent again.
-    let create = v1::CreateTerminalRequest { request_id: Ulid::generate().to_string(), ..create };
+    // With an id, so that it can be sent again. It ends with this process, also in a session that goes on.
+    let create = v1::CreateTerminalRequest {
+        request_id: Ulid::generate().to_string(),
+        stop_when_left: true,
+        ..create
+    };
     let creating = over_restarts(restarts, || {
         let (mut terminals, create) = (terminals.clone(), create.clone());
         async move { terminals.create_terminal(create).await }

@@ -14,7 +14,7 @@ use crate::{
         create_terminal_request::Command,
     },
     session::Session,
-    terminal::{NewRequest, OnAsk, ReaderKind},
+    terminal::{NewRequest, OnAsk, ReaderKind, WhenLeft},
 };
 
 /// Bytes of a command or one argument: the kernel takes no longer one (execve(2), MAX_ARG_STRLEN).
@@ -101,6 +101,7 @@ pub fn new_terminal(
         request_id: request_id(&at("request_id"), request.request_id)?,
         kept_shell,
         reader: ReaderKind::Stream,
+        when_left: if request.stop_when_left { WhenLeft::IsStopped } else { WhenLeft::RunsOn },
         on_ask,
         time_limit: None,
     })

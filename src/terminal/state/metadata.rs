@@ -16,7 +16,7 @@ use crate::{
     proto::state::{self, KeptShellRecord, PtyRecord, TerminalRecord},
     terminal::{
         secrets::command_secrets::Secrets,
-        spec::{Backpressure, CommandForm, OnAsk, TerminalSpec, TimeLimits},
+        spec::{Backpressure, CommandForm, OnAsk, TerminalSpec, TimeLimits, WhenLeft},
     },
 };
 
@@ -81,6 +81,7 @@ fn record(terminal: &Terminal) -> TerminalRecord {
             .pty()
             .map(|size| PtyRecord { columns: size.columns().into(), rows: size.rows().into() }),
         kept_shell: summary.kept_shell.map(|kind| KeptShellRecord { shell: kind.name().to_owned() }),
+        stops_when_left: summary.when_left == WhenLeft::IsStopped,
     }
 }
 
@@ -164,6 +165,7 @@ pub(in crate::terminal) fn from_record(record: TerminalRecord) -> Result<Restore
             // One that this build does not know is a terminal like others.
             kept_shell: record.kept_shell.and_then(|kept| ShellKind::of(&kept.shell)),
             backpressure,
+            when_left: if record.stops_when_left { WhenLeft::IsStopped } else { WhenLeft::RunsOn },
             time_limits: TimeLimits {
                 limit: record.time_limit_ms.map(Duration::from_millis),
                 idle: record.idle_limit_ms.map(Duration::from_millis),

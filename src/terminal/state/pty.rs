@@ -1,10 +1,5 @@
 //! The pseudo-terminal of a terminal, as the gateway knows it: its present size, and the callers who are attached.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
-
 use tokio::sync::watch;
 
 use crate::policy::{PtySize, StreamMode};
@@ -14,23 +9,23 @@ use crate::policy::{PtySize, StreamMode};
 pub(in crate::terminal) struct PtyState {
     /// `None` for pipes.
     size: Option<watch::Sender<PtySize>>,
-    attached: Arc<AtomicUsize>,
+    attached: watch::Sender<usize>,
 }
 
 /// A caller who is attached, until this is dropped.
 #[derive(Debug)]
-pub struct AttachedGuard(Arc<AtomicUsize>);
+pub struct AttachedGuard(watch::Sender<usize>);
 
 impl Drop for AttachedGuard {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.0.send_modify(|attached| *attached -= 1);
     }
 }
 
 impl PtyState {
     /// At the size that was asked for.
     pub(super) fn new(streams: StreamMode) -> Self {
-        Self { size: streams.pty().map(watch::Sender::new), attached: Arc::default() }
+        Self { size: streams.pty().map(watch::Sender::new), attached: watch::Sender::default() }
     }
 
     /// The present size.
@@ -45,13 +40,18 @@ impl PtyState {
 
     /// One more caller is attached.
     pub(super) fn attach(&self) -> AttachedGuard {
-        self.attached.fetch_add(1, Ordering::AcqRel);
+        self.attached.send_modify(|attached| *attached += 1);
         AttachedGuard(self.attached.clone())
     }
 
     /// How many callers are attached.
     pub(super) fn attached(&self) -> usize {
-        self.attached.load(Ordering::Acquire)
+        *self.attached.borrow()
+    }
+
+    /// To see callers come and go.
+    pub(super) fn watch_attached(&self) -> watch::Receiver<usize> {
+        self.attached.subscribe()
     }
 
     /// The terminal has this size.

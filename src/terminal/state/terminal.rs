@@ -201,6 +201,11 @@ impl Terminal {
         self.pty.attached()
     }
 
+    /// To see callers attach and leave.
+    pub(in crate::terminal) fn watch_attached(&self) -> tokio::sync::watch::Receiver<usize> {
+        self.pty.watch_attached()
+    }
+
     /// Wakes when an armed ring has changed, and with every change of the stage.
     pub fn progress(&self) -> &Notify {
         &self.progress

@@ -327,6 +327,7 @@ impl TerminalContext {
         }
         terminal.resume(Running::adopted(sandbox.clone(), sharing), live);
         self.screens().begin(terminal, Questions::SomeOld);
+        self.stop_when_left(terminal);
         if let Some((exit, ago)) = ended {
             let recording = match recorded_exits.contains(&terminal.id.to_string(), ago) {
                 true => Recording::AlreadyRecorded,

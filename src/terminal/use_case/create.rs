@@ -120,6 +120,7 @@ impl TerminalContext {
             request_id: new.request_id.clone(),
             kept_shell: new.kept_shell,
             reader: new.reader,
+            when_left: new.when_left,
             on_ask: new.on_ask,
             trace: EvaluationTrace::default(),
             approval_id: None,
@@ -164,6 +165,7 @@ impl TerminalContext {
             .spawn()
             .await?;
         self.screens().begin(&terminal, Questions::AllNew);
+        self.stop_when_left(&terminal);
         Ok(terminal)
     }
 }

@@ -35,3 +35,4 @@ mod shell_terminal;
 pub mod shutdown;
 mod signatures;
 pub mod steps;
+mod when_left;

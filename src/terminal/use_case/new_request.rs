@@ -6,7 +6,7 @@ use crate::{
     kept_shell::ShellKind,
     policy::Request,
     session::Session,
-    terminal::spec::{OnAsk, ReaderKind},
+    terminal::spec::{OnAsk, ReaderKind, WhenLeft},
 };
 
 /// What a create is made of: the session, and the request within it.
@@ -24,6 +24,8 @@ pub struct NewRequest {
     pub kept_shell: Option<ShellKind>,
     /// For whom the output is.
     pub reader: ReaderKind,
+    /// What becomes of it when nobody is attached.
+    pub when_left: WhenLeft,
     /// What becomes of it when a rule asks a person.
     pub on_ask: OnAsk,
     /// How long the caller waits for a person's answer; absent: as long as it takes.

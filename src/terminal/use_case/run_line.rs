@@ -28,7 +28,7 @@ use crate::{
         audit::records,
         errors::{CreateError, OperationError, RunLineError},
         evaluation,
-        spec::{OnAsk, ReaderKind},
+        spec::{OnAsk, ReaderKind, WhenLeft},
         state::{
             kept_shell::{KeptShell, NoTurn, ShellKnowledge, Turn},
             stage::Stage,
@@ -155,6 +155,7 @@ impl TerminalContext {
             labels: terminal.spec.labels.clone(),
             kept_shell: None,
             reader: ReaderKind::Stream,
+            when_left: WhenLeft::RunsOn,
             request_id: None,
             on_ask: new.on_ask,
             trace: EvaluationTrace::default(),

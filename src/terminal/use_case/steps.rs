@@ -36,7 +36,7 @@ use crate::{
             redact,
             redactor::Redactor,
         },
-        spec::{Backpressure, CommandForm, OnAsk, ReaderKind, TerminalSpec, TimeLimits},
+        spec::{Backpressure, CommandForm, OnAsk, ReaderKind, TerminalSpec, TimeLimits, WhenLeft},
         state::{
             exec_denials::ExecDenials,
             kept_shell::ShellKnowledge,
@@ -61,6 +61,7 @@ pub(in crate::terminal) struct Requested {
     pub labels: std::collections::BTreeMap<String, String>,
     pub kept_shell: Option<ShellKind>,
     pub reader: ReaderKind,
+    pub when_left: WhenLeft,
     pub request_id: Option<String>,
     pub on_ask: OnAsk,
     /// Of its last judging, for the journal.
@@ -182,6 +183,7 @@ fn spec_of(requested: &Requested, permit: &Permit) -> TerminalSpec {
             (OverflowMode::Block, ReaderKind::Run) => Backpressure::ForRun,
             (OverflowMode::Block, ReaderKind::ResumableRun) => Backpressure::ForResumableRun,
         },
+        when_left: requested.when_left,
         time_limits: TimeLimits {
             limit: exec_spec.time_limit(),
             idle: exec_spec.idle_limit(),
