@@ -9,7 +9,7 @@
 
 use alacritty_terminal::{
     event::{Event, EventListener},
-    grid::Dimensions as _,
+    grid::{Cursor, Dimensions as _},
     index::{Column, Line},
     term::{Term, TermMode},
     vte::ansi::{
@@ -138,7 +138,16 @@ impl<E: EventListener> Corrected<'_, E> {
         let cursor = self.term.grid().cursor.clone();
         self.term.swap_alt();
         self.term.grid_mut().cursor = cursor;
+        self.begin_alternate();
         self.keep_within_margins();
+    }
+
+    /// Nothing is saved on an alternate screen that has just been entered.
+    fn begin_alternate(&mut self) {
+        if self.is_alternate() {
+            self.term.grid_mut().saved_cursor = Cursor::default();
+            self.noted.saved[1] = SavedWithCursor::default();
+        }
     }
 
     fn note_saved(&mut self) {
@@ -247,8 +256,9 @@ impl<E: EventListener> Handler for Corrected<'_, E> {
             PrivateMode::Named(NamedPrivateMode::SwapScreenAndSetRestoreCursor) => {
                 if !self.is_alternate() {
                     self.note_saved();
+                    self.term.set_private_mode(mode);
+                    self.begin_alternate();
                 }
-                self.term.set_private_mode(mode);
             }
             PrivateMode::Named(NamedPrivateMode::ColumnMode) => {
                 self.noted.margins = (0, self.term.screen_lines());

@@ -42,11 +42,11 @@ pub const MAX_ANSWER_BYTES: usize = 4096;
 /// Characters beyond ASCII after which a screen's marks are swept.
 const SWEEP_AFTER: usize = 65_536;
 /// Bytes that are given to the emulator at once.
-const PIECE_BYTES: usize = 4096;
+const PIECE_BYTES: usize = 1024;
 /// The fewest of them.
-const MIN_PIECE_BYTES: usize = 64;
+const MIN_PIECE_BYTES: usize = 8;
 /// Cells of a screen that is given pieces of [`PIECE_BYTES`]; two bytes may change every cell of any screen.
-const USUAL_CELLS: usize = 4096;
+const USUAL_CELLS: usize = 2048;
 
 /// An emulator.
 pub struct Emulator {

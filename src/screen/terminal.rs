@@ -27,7 +27,7 @@ const TURN_TIME: Duration = Duration::from_millis(50);
 /// Bytes that are taken in for a picture that was asked for, before it is published as it is then.
 const MAX_CATCH_UP_BYTES: u64 = 16 << 20;
 /// Time for which they are taken in. The gateway waits longer for an answer.
-const MAX_CATCH_UP_TIME: Duration = Duration::from_secs(2);
+const MAX_CATCH_UP_TIME: Duration = Duration::from_secs(1);
 
 /// A terminal.
 pub(super) struct ScreenTerminal {

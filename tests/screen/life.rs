@@ -185,14 +185,14 @@ async fn output_that_costs_much_holds_up_no_picture() {
     for costly in [
         // Every cell of two screens for two bytes; tabs back over columns without a stop; characters repeated.
         &b"\x1bc"[..],
-        b"\x1b[3g\x1b[1000G\x1b[65535Z",
+        b"\x1b[3g\x1b[500G\x1b[65535Z",
         b"x\x1b[65535b",
         b"\x1b[?1049h\x1b[2J\x1b[?1049l",
         b"\x1b#8\x1b[500S",
     ] {
         let mut stage = Stage::new(1 << 20);
         let (link, _) = stage.start().await;
-        stage.add(&link, size(1000, 200), 0).await;
+        stage.add(&link, size(500, 100), 0).await;
         stage.write(&costly.repeat((1 << 20) / costly.len()));
         let began = Instant::now();
         let shown = link.snapshot(TERMINAL).await;

@@ -1,6 +1,6 @@
 //! What a command writes, as it goes to the person's own terminal: without what a terminal does elsewhere than on its screen.
 //!
-//! A terminal obeys whoever writes to it. Left out are the sequences with which a command could reach the person behind it: the
+//! A terminal obeys the one who writes to it. Left out are the sequences with which a command could reach the person behind it: the
 //! clipboard, notifications, images, files and printers; keys that are given another meaning; reports that repeat what the
 //! command wrote, as if it had been typed. What draws, moves, names a window and asks for fixed answers passes unchanged. Of
 //! strings (OSC) only listed ones pass, of others (DCS, SOS, PM, APC) none. Pure.
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(passed(b"a\x1bP$q\x1b[31mred\x1b\\b"), b"a\x1b[31mredb");
         assert_eq!(passed(&[&b"\x1b]0;"[..], &b"x".repeat(100_000), b"\x07y"].concat()), b"y");
         assert_eq!(passed(&[&b"\x1b["[..], &b"1;".repeat(10_000), b"my"].concat()), b"y");
-        // A title that would control whoever reads it.
+        // A title that would control its reader.
         assert_eq!(passed("\x1b]0;a\u{9b}31mb\x07".as_bytes()), b"");
     }
 
