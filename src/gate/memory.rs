@@ -15,22 +15,55 @@ const MAX_STRING_BYTES: usize = 131_072;
 /// environment").
 const MAX_ARRAY_BYTES: usize = 6 << 20;
 
-const PAGE_BYTES: u64 = 4096;
+const PAGE: usize = 4096;
+const PAGE_BYTES: u64 = PAGE as u64;
+/// Pages of a caller that are kept: path, arguments and their addresses mostly lie in two to four.
+const KEPT_PAGES: usize = 8;
 /// What is compared at once.
 const COMPARED_BYTES: usize = 64 << 10;
+/// What is read of a new stack at once: addresses, strings and environment of most programs.
+const STACK_BYTES: usize = 2 * PAGE;
 
-/// The memory of a thread's process, with the page that was read last.
+/// The memory of a thread's process, with the pages that were read last.
 #[derive(Debug)]
 pub(super) struct CallerMemory {
     thread: i32,
-    /// Absent: none was read.
-    page_address: Option<u64>,
-    page: [u8; PAGE_BYTES as usize],
+    /// The addresses of the pages that are kept, at most [`KEPT_PAGES`], each with its place in `bytes`.
+    kept: Vec<u64>,
+    bytes: Vec<u8>,
+    /// The place that the next page gets when all are taken.
+    next: usize,
 }
 
 impl CallerMemory {
     pub(super) fn of(thread: i32) -> Self {
-        Self { thread, page_address: None, page: [0; PAGE_BYTES as usize] }
+        Self {
+            thread,
+            kept: Vec::with_capacity(KEPT_PAGES),
+            bytes: Vec::with_capacity(KEPT_PAGES * PAGE),
+            next: 0,
+        }
+    }
+
+    /// Reads the pages of these addresses by one call, as far as they can be read and have room: what is asked for next is mostly in
+    /// them. A page that was not read is read when it is needed, and fails then.
+    pub(super) fn expect(&mut self, addresses: &[u64]) {
+        let first = self.kept.len();
+        for address in addresses {
+            let start = page_of(*address);
+            if self.kept.len() < KEPT_PAGES && *address != 0 && !self.kept.contains(&start) {
+                self.kept.push(start);
+            }
+        }
+        if first == self.kept.len() {
+            return;
+        }
+        self.bytes.resize(self.kept.len() * PAGE, 0);
+        let read =
+            remote_memory::read_pages(self.thread, &self.kept[first..], &mut self.bytes[first * PAGE..]);
+        // The rest was not there, or is not there any more.
+        self.kept.truncate(first + read.unwrap_or_default() / PAGE);
+        self.bytes.truncate(self.kept.len() * PAGE);
     }
 
     /// A path as execve(2) reads it.
@@ -63,6 +96,7 @@ impl CallerMemory {
                 at = at.checked_add(size_of::<u64>() as u64).ok_or(Errno::EFAULT)?;
             }
         }
+        self.expect(&pointers);
         let mut strings = Vec::with_capacity(pointers.len());
         for pointer in pointers {
             let string = self.string(pointer, MAX_STRING_BYTES, Errno::E2BIG)?;
@@ -106,15 +140,33 @@ impl CallerMemory {
 
     /// The bytes from an address to the end of its page.
     fn rest_of_page(&mut self, address: u64) -> Result<&[u8], Errno> {
-        let start = address - address % PAGE_BYTES;
-        if self.page_address != Some(start) {
-            self.page_address = None;
-            match remote_memory::read(self.thread, start, &mut self.page) {
-                Ok(count) if count == self.page.len() => self.page_address = Some(start),
-                other => return Err(other.err().unwrap_or(Errno::EFAULT)),
+        let start = page_of(address);
+        let at = match self.kept.iter().position(|kept| *kept == start) {
+            Some(at) => at,
+            None => self.read_page(start)?,
+        };
+        Ok(&self.bytes[at * PAGE + (address - start) as usize..(at + 1) * PAGE])
+    }
+
+    /// Reads a page: the place that it has now.
+    fn read_page(&mut self, start: u64) -> Result<usize, Errno> {
+        let at = if self.kept.len() < KEPT_PAGES {
+            self.kept.push(start);
+            self.bytes.resize(self.kept.len() * PAGE, 0);
+            self.kept.len() - 1
+        } else {
+            self.next = (self.next + 1) % KEPT_PAGES;
+            self.next
+        };
+        // No page has this address.
+        self.kept[at] = u64::MAX;
+        match remote_memory::read(self.thread, start, &mut self.bytes[at * PAGE..(at + 1) * PAGE])? {
+            PAGE => {
+                self.kept[at] = start;
+                Ok(at)
             }
+            _ => Err(Errno::EFAULT),
         }
-        Ok(&self.page[(address - start) as usize..])
     }
 }
 
@@ -125,12 +177,21 @@ impl CallerMemory {
 /// `ENODATA`: it is a program of another word size; else its stack cannot be read.
 pub(super) fn begins_with_arguments(process: i32, count: usize, expected: &[u8]) -> Result<bool, Errno> {
     let stack = ptrace::stack_pointer(process)?;
-    let mut first = [0; 16];
-    read_whole(process, stack, &mut first)?;
-    let [has, mut at] =
-        [0, 8].map(|from| u64::from_ne_bytes(std::array::from_fn(|index| first[from + index])));
-    if has != count as u64 {
+    // Mostly the strings lie in the pages that are read with the addresses.
+    let mut beginning = [0; STACK_BYTES];
+    let read = remote_memory::read(process, stack, &mut beginning)?;
+    let beginning = &beginning[..read];
+    let word = |at: usize| {
+        let bytes = beginning.get(at..at + 8).ok_or(Errno::EFAULT)?;
+        bytes.try_into().map(u64::from_ne_bytes).map_err(|_| Errno::EFAULT)
+    };
+    if word(0)? != count as u64 {
         return Ok(false);
+    }
+    let mut at = word(8)?;
+    let inside = usize::try_from(at.wrapping_sub(stack)).ok();
+    if let Some(known) = inside.and_then(|from| beginning.get(from..)?.get(..expected.len())) {
+        return Ok(known == expected);
     }
     let mut part = vec![0; expected.len().min(COMPARED_BYTES)];
     for wanted in expected.chunks(COMPARED_BYTES) {
@@ -151,6 +212,61 @@ fn read_whole(process: i32, address: u64, into: &mut [u8]) -> Result<(), Errno> 
     }
 }
 
+fn page_of(address: u64) -> u64 {
+    address - address % PAGE_BYTES
+}
+
 fn next_page(address: u64) -> Result<u64, Errno> {
-    (address - address % PAGE_BYTES).checked_add(PAGE_BYTES).ok_or(Errno::EFAULT)
+    page_of(address).checked_add(PAGE_BYTES).ok_or(Errno::EFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{CStr, CString};
+
+    use super::*;
+
+    fn own() -> CallerMemory {
+        CallerMemory::of(std::process::id().cast_signed())
+    }
+
+    fn address(text: &CStr) -> u64 {
+        text.as_ptr() as u64
+    }
+
+    /// Never mapped: it is below what mmap(2) gives to anybody.
+    const UNREADABLE: u64 = 8;
+
+    #[test]
+    fn strings_are_read_whole_however_many_pages_they_take() {
+        let words: Vec<CString> =
+            (0..2_000).map(|length| CString::new("x".repeat(length % 700)).unwrap()).collect();
+        let mut array: Vec<u64> = words.iter().map(|word| address(word)).collect();
+        array.push(0);
+        let read = own().strings(array.as_ptr() as u64).unwrap();
+        assert!(read.iter().map(Vec::as_slice).eq(words.iter().map(|word| word.to_bytes())));
+    }
+
+    #[test]
+    fn what_cannot_be_read_fails_where_it_is_needed_and_nowhere_else() {
+        let (path, array) = (c"/bin/true", [address(c"one"), address(c"two"), 0]);
+        let (path, array) = (address(path), array.as_ptr() as u64);
+        for expected in
+            [[UNREADABLE, path, array], [path, UNREADABLE, array], [array, path, u64::MAX], [0; 3]]
+        {
+            let mut memory = own();
+            memory.expect(&expected);
+            assert_eq!(memory.path(path).unwrap(), b"/bin/true");
+            assert_eq!(memory.path(UNREADABLE), Err(Errno::EFAULT));
+            assert_eq!(memory.strings(array).unwrap(), [b"one", b"two"]);
+            assert_eq!(memory.strings(UNREADABLE), Err(Errno::EFAULT));
+        }
+    }
+
+    #[test]
+    fn a_path_has_a_bound() {
+        let path = CString::new(vec![b'p'; MAX_PATH_BYTES]).unwrap();
+        assert_eq!(own().path(address(&path)), Err(Errno::ENAMETOOLONG));
+        assert_eq!(own().path(address(&path) + 1).unwrap().len(), MAX_PATH_BYTES - 1);
+    }
 }
