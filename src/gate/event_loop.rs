@@ -36,6 +36,9 @@ use crate::{
 /// The sandbox has ended, and there is nothing more to evaluate.
 const EXIT_SANDBOX_ENDED: i32 = 0;
 
+/// Descriptors that are closed although an exec waits.
+const MAX_SPENT: usize = 64;
+
 /// Events handled in one turn.
 const EVENTS: usize = 64;
 
@@ -94,6 +97,7 @@ impl Gate {
             held: Default::default(),
             verifying: Default::default(),
             queued: Default::default(),
+            spent: Vec::new(),
             tick_at: None,
             now: Instant::now(),
         })
@@ -111,7 +115,9 @@ impl Gate {
             self.now = Instant::now();
             // First those who stand at their exec: others of their groups wait for them.
             if !ready.signals.is_empty() {
-                // One signal may stand for many events. Where there is another one, poll says so again.
+                // At once: they stand still. The signal can wait.
+                self.awaited_events();
+                // It may stand for many events. Where there is another one, poll says so again.
                 let _ = self.signals.read_signal();
                 self.trace_events();
             }
@@ -183,6 +189,9 @@ impl Gate {
     }
 
     fn after_turn(&mut self) {
+        if self.verifying.is_empty() || self.spent.len() >= MAX_SPENT {
+            self.spent.clear();
+        }
         // Asked only where no tick is due: all terminals may have to be looked at.
         let waits = || {
             !self.held.is_empty()

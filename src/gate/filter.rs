@@ -6,7 +6,7 @@
 
 use libc::c_long;
 
-use crate::sys::{call_list::CallList, ptrace, seccomp_listener};
+use crate::sys::{call_list::CallList, pidfd, ptrace, seccomp_listener};
 
 const ALWAYS: &[c_long] = &[
     // The event loop and its connections.
@@ -32,11 +32,20 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_readlinkat,
     libc::SYS_faccessat2,
     libc::SYS_process_vm_readv,
+    libc::SYS_pidfd_open,
     libc::SYS_wait4,
 ];
 
+/// Of the listener, and of descriptors of threads, which say something and change nothing.
+const IOCTLS: &[u32] = &[
+    seccomp_listener::COMMANDS[0],
+    seccomp_listener::COMMANDS[1],
+    seccomp_listener::COMMANDS[2],
+    pidfd::INFO_COMMAND,
+];
+
 const WITH_ARGUMENT: &[(c_long, u32, &[u32])] = &[
-    (libc::SYS_ioctl, 1, seccomp_listener::COMMANDS),
+    (libc::SYS_ioctl, 1, IOCTLS),
     (libc::SYS_ptrace, 0, ptrace::REQUESTS),
     (libc::SYS_kill, 1, &[libc::SIGKILL as u32]),
     // Whether a thread is there.

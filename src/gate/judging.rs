@@ -5,11 +5,13 @@ use std::os::fd::AsFd;
 use nix::errno::Errno;
 
 use super::{
-    evaluation::{describe, evaluate},
+    evaluation::evaluate,
     exec_call::ExecCall,
+    process::Caller,
     reading::{ReadFailure, read},
     refusals::Refused,
     state::{Gate, HeldExec, JudgedExec, MAX_ASKED_EXECS, RECORD_TIMEOUT, Verification},
+    verdicts::Decided,
 };
 use crate::{
     policy::ExecDecision,
@@ -35,11 +37,14 @@ impl Gate {
     /// One exec of a thread group at a time is verified: the kernel would let nobody seize a thread while another of its group
     /// is in its exec, and the gate would wait for that.
     fn admit(&mut self, notified: &NotifiedCall, call: ExecCall) {
-        match self.proc.group_of(notified.thread) {
-            Ok(group) if self.verifying.contains_key(&group) => {
-                self.queued.entry(group).or_default().push_back(call);
+        match self.proc.caller(notified.thread) {
+            Ok((caller, _)) if self.verifying.contains_key(&caller.group) => {
+                self.queued.entry(caller.group).or_default().push_back((call, caller));
             }
-            Ok(group) => self.judge(call, group),
+            Ok((caller, opened)) => {
+                self.spent.extend(opened);
+                self.judge(call, caller);
+            }
             // It is gone, or cannot be seen: then nothing of it runs.
             Err(_) => self.fail(call.id, Errno::EACCES),
         }
@@ -49,18 +54,18 @@ impl Gate {
     pub(super) fn judge_queued(&mut self, group: i32) {
         while !self.verifying.contains_key(&group) {
             let Some(calls) = self.queued.get_mut(&group) else { return };
-            let Some(call) = calls.pop_front() else {
+            let Some((call, caller)) = calls.pop_front() else {
                 self.queued.remove(&group);
                 return;
             };
             if seccomp_listener::is_waiting(self.seccomp.as_fd(), call.id) {
-                self.judge(call, group);
+                self.judge(call, caller);
             }
         }
     }
 
-    fn judge(&mut self, call: ExecCall, group: i32) {
-        let Some(terminal_id) = self.terminal_of(call.thread) else {
+    fn judge(&mut self, call: ExecCall, caller: Caller) {
+        let Some(terminal_id) = self.terminal_of(&call, caller.cgroup) else {
             return self.deny(
                 call.id,
                 "",
@@ -89,40 +94,30 @@ impl Gate {
         let Some(terminal) = self.terminals.get_mut(&terminal_id) else {
             return self.fail(call.id, Errno::EACCES);
         };
-        let (verdict, described) = match self.verdicts.find(terminal, &exec, self.now) {
+        let decided = match self.verdicts.find(terminal, &exec, self.now) {
             Some(known) => known,
             None => {
-                let verdict = evaluate(&policy, terminal, &exec, &self.proc, &self.names);
-                let described = describe(&exec);
-                self.verdicts.keep(terminal, &exec, self.now, (&verdict, &described));
-                (verdict, described)
+                let decided = Decided::new(evaluate(&policy, terminal, &exec, &self.proc, &self.names));
+                self.verdicts.keep(terminal, &exec, self.now, &decided);
+                decided
             }
         };
-        let rule = verdict.rule.unwrap_or_default();
-        let reason = verdict.reason.unwrap_or_default();
-        let judged = JudgedExec {
-            call,
-            group,
-            terminal_id,
-            exec,
-            described,
-            rule,
-            starts_any: verdict.starts_any,
-            asked: None,
-        };
-        match verdict.decision {
+        let decision = decided.verdict.decision;
+        let judged = JudgedExec { call, group: caller.group, terminal_id, exec, decided, asked: None };
+        match decision {
             // The kernel takes no answer for a caller that was gone meanwhile.
             ExecDecision::Allow => self.let_go_on(judged),
             // What was read by the thread's number may have been another one's.
             ExecDecision::Ask | ExecDecision::Deny
                 if !seccomp_listener::is_waiting(self.seccomp.as_fd(), call.id) => {}
-            ExecDecision::Ask | ExecDecision::Deny if self.is_refused_again(&judged, verdict.decision) => {
+            ExecDecision::Ask | ExecDecision::Deny if self.is_refused_again(&judged, decision) => {
                 self.fail(call.id, Errno::EACCES);
             }
-            ExecDecision::Ask => self.ask(judged, reason),
+            ExecDecision::Ask => self.ask(judged),
             ExecDecision::Deny => {
-                let cause = if judged.rule.is_empty() { Cause::Default } else { Cause::Rule };
-                self.deny_judged(&judged, cause, &reason);
+                let cause = if judged.rule().is_empty() { Cause::Default } else { Cause::Rule };
+                let reason = judged.decided.verdict.reason.as_deref().unwrap_or_default();
+                self.deny_judged(&judged, cause, reason);
             }
         }
     }
@@ -131,16 +126,19 @@ impl Gate {
     fn is_refused_again(&mut self, judged: &JudgedExec, decision: ExecDecision) -> bool {
         let refused = match decision {
             ExecDecision::Allow => return false,
-            ExecDecision::Ask => Refused::Asks(&judged.rule),
-            ExecDecision::Deny if judged.rule.is_empty() => Refused::Default,
-            ExecDecision::Deny => Refused::Rule(&judged.rule),
+            ExecDecision::Ask => Refused::Asks(judged.rule()),
+            ExecDecision::Deny if judged.rule().is_empty() => Refused::Default,
+            ExecDecision::Deny => Refused::Rule(judged.rule()),
         };
         let (thread, terminal_id) = (judged.call.thread, &judged.terminal_id);
-        self.refusals.is_again(thread, terminal_id, &judged.described, refused, self.now)
+        self.refusals.is_again(thread, terminal_id, judged.described(), refused, self.now)
     }
 
-    fn terminal_of(&mut self, thread: i32) -> Option<String> {
-        let leaves = self.proc.leaves_of(thread).unwrap_or_default();
+    fn terminal_of(&mut self, call: &ExecCall, cgroup: Option<u64>) -> Option<String> {
+        if let Some(known) = cgroup.and_then(|cgroup| self.terminals.with_cgroup(cgroup)) {
+            return Some(known.id.clone());
+        }
+        let leaves = self.proc.leaves_of(call.thread).unwrap_or_default();
         let known = |gate: &Self| {
             let terminal = match gate.has_cgroups {
                 true => gate.terminals.with_leaf(&leaves),
@@ -148,17 +146,30 @@ impl Gate {
             };
             terminal.map(|terminal| terminal.id.clone())
         };
-        known(self).or_else(|| {
+        let found = known(self).or_else(|| {
             self.receive_from_gateway();
             known(self)
-        })
+        })?;
+        // Both were read of the caller, if it still waits.
+        if let (Some(cgroup), Some(leaf), true) = (cgroup, &leaves.version_2, self.has_cgroups)
+            && seccomp_listener::is_waiting(self.seccomp.as_fd(), call.id)
+        {
+            self.terminals.keep_cgroup(cgroup, leaf);
+        }
+        Some(found)
     }
 
-    fn ask(&mut self, judged: JudgedExec, reason: String) {
+    fn ask(&mut self, mut judged: JudgedExec) {
         if self.asked_execs() >= MAX_ASKED_EXECS {
             return self.deny_judged(&judged, Cause::Unavailable, "too many execs wait for a person");
         }
-        let asked = ExecAsked { exec: Some(judged.described.clone()), rule: judged.rule.clone(), reason };
+        // It may wait for long.
+        judged.exec.opened.clear();
+        let asked = ExecAsked {
+            exec: Some(judged.described().clone()),
+            rule: judged.rule().to_owned(),
+            reason: judged.decided.verdict.reason.clone().unwrap_or_default(),
+        };
         let terminal_id = judged.terminal_id.clone();
         let before = self.reports.last_number();
         self.report(&terminal_id, report::Report::Asked(asked));
@@ -205,15 +216,15 @@ impl Gate {
 
     /// Denies an exec that was evaluated.
     pub(super) fn deny_judged(&mut self, judged: &JudgedExec, cause: Cause, reason: &str) {
-        let (id, exec) = (judged.call.id, judged.described.clone());
+        let (id, exec) = (judged.call.id, judged.described().clone());
         let before = self.reports.last_number();
-        self.deny(id, &judged.terminal_id, exec, cause, &judged.rule, reason);
+        self.deny(id, &judged.terminal_id, exec, cause, judged.rule(), reason);
         let report = self.reports.last_number();
         // What was only counted because there are too many has no number.
         if report != before {
             let (thread, terminal_id) = (judged.call.thread, &judged.terminal_id);
-            let decided = (cause, judged.rule.as_str(), report);
-            self.refusals.keep(thread, terminal_id, &judged.described, decided, self.now);
+            let decided = (cause, judged.rule(), report);
+            self.refusals.keep(thread, terminal_id, judged.described(), decided, self.now);
         }
         self.end_ask(judged, End::Denied);
     }

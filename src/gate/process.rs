@@ -4,6 +4,7 @@
 
 use std::{
     borrow::Cow,
+    cell::Cell,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
 };
@@ -15,7 +16,10 @@ use nix::{
 };
 
 use super::memory;
-use crate::sys::{file, namespace};
+use crate::sys::{
+    file, namespace,
+    pidfd::{self, ThreadInfo},
+};
 
 /// The host's /proc.
 #[derive(Debug)]
@@ -23,6 +27,23 @@ pub(super) struct HostProc {
     directory: OwnedFd,
     /// The gate's own descriptors.
     own: OwnedFd,
+    /// Whether the kernel says by descriptor what a thread is.
+    has_thread_info: Cell<bool>,
+}
+
+/// What identifies a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Caller {
+    pub(super) group: i32,
+    /// The number of its cgroup of version 2, where the kernel says it.
+    pub(super) cgroup: Option<u64>,
+}
+
+/// The names of a thread's cgroups that are children of the sandbox's: the leaf of a terminal.
+#[derive(Debug, Default)]
+pub(super) struct Leaves {
+    pub(super) version_2: Option<String>,
+    pub(super) version_1: Vec<String>,
 }
 
 /// A file, and its version: `st_dev`, `st_ino`, and `st_ctim` in nanoseconds.
@@ -53,7 +74,7 @@ impl HostProc {
     /// The errno of open(2).
     pub(super) fn new(directory: OwnedFd) -> Result<Self, Errno> {
         let own = openat(&directory, "self/fd", OPEN_PATH | OFlag::O_DIRECTORY, Mode::empty())?;
-        Ok(Self { directory, own })
+        Ok(Self { directory, own, has_thread_info: Cell::new(true) })
     }
 
     fn open(&self, path: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
@@ -64,12 +85,25 @@ impl HostProc {
         file::read_at(self.directory.as_fd(), Path::new(path))
     }
 
-    /// The thread group of a thread. Leaders, by far the most callers, are known without looking at the status.
-    pub(super) fn group_of(&self, thread: i32) -> Result<i32, Errno> {
-        match namespace::reaches_leader(thread) {
-            Ok(()) => Ok(thread),
-            Err(_) => self.status_number(thread, "Tgid"),
+    /// The thread group and the cgroup of a thread, with a descriptor that is only to be closed.
+    pub(super) fn caller(&self, thread: i32) -> Result<(Caller, Option<OwnedFd>), Errno> {
+        if self.has_thread_info.get() {
+            match pidfd::thread_info(thread) {
+                Ok((opened, ThreadInfo { group, cgroup })) => {
+                    return Ok((Caller { group, cgroup: Some(cgroup) }, Some(opened)));
+                }
+                Err(Errno::ESRCH) => return Err(Errno::ESRCH),
+                Err(Errno::EINVAL | Errno::ENOTTY | Errno::ENODATA) => self.has_thread_info.set(false),
+                // For want of descriptors, for example.
+                Err(_) => {}
+            }
         }
+        // Leaders, by far the most callers, are known without looking at the status.
+        let group = match namespace::reaches_leader(thread) {
+            Ok(()) => thread,
+            Err(_) => self.status_number(thread, "Tgid")?,
+        };
+        Ok((Caller { group, cgroup: None }, None))
     }
 
     /// A thread's and its group's numbers in the innermost pid namespace, the sandbox's.
@@ -85,8 +119,8 @@ impl HostProc {
         line.and_then(|line| line.split_ascii_whitespace().last()?.parse().ok()).ok_or(Errno::EBADMSG)
     }
 
-    /// The names of the thread's cgroups that are children of the sandbox's, that of version 2 first: the leaf of a terminal.
-    pub(super) fn leaves_of(&self, thread: i32) -> Result<Vec<String>, Errno> {
+    /// The terminal's leaves that a thread is in.
+    pub(super) fn leaves_of(&self, thread: i32) -> Result<Leaves, Errno> {
         let mut part = [0; CGROUPS_BYTES];
         let name = format!("{thread}/cgroup");
         let opened = self.open(&name, OFlag::O_RDONLY)?;
@@ -96,11 +130,17 @@ impl HostProc {
             _ => Cow::Owned(self.read(&name)?),
         };
         let groups = String::from_utf8_lossy(&groups);
-        let leaf = |line: &str| {
-            let path = line.splitn(3, ':').nth(2)?.strip_prefix('/')?;
-            (!path.is_empty() && !path.contains('/')).then(|| path.to_owned())
-        };
-        Ok(groups.lines().rev().filter_map(leaf).collect())
+        let mut leaves = Leaves::default();
+        for line in groups.lines() {
+            let mut parts = line.splitn(3, ':');
+            let (number, path) = (parts.next(), parts.nth(1).and_then(|path| path.strip_prefix('/')));
+            let Some(name) = path.filter(|path| !path.is_empty() && !path.contains('/')) else { continue };
+            match number {
+                Some("0") => leaves.version_2 = Some(name.to_owned()),
+                _ => leaves.version_1.push(name.to_owned()),
+            }
+        }
+        Ok(leaves)
     }
 
     /// The thread's working directory.

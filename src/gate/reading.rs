@@ -44,6 +44,8 @@ pub(super) struct ReadExec {
     pub(super) lines: Vec<Shebang>,
     /// The arguments that the executed program gets.
     pub(super) final_argv: Vec<Vec<u8>>,
+    /// What was opened for this. Kept so that it is closed when the caller does not wait for that.
+    pub(super) opened: Vec<OwnedFd>,
 }
 
 /// A file on the way to what is executed.
@@ -81,6 +83,7 @@ pub(super) fn read(
     lines: &mut FirstLines,
 ) -> Result<ReadExec, ReadFailure> {
     let mut memory = CallerMemory::of(call.thread);
+    memory.expect(&[call.path, call.argv, if wants_env { call.env } else { 0 }]);
     let path = memory.path(call.path).map_err(of_memory)?;
     let lookup = Lookup { proc, thread: Some(call.thread) };
     let working = proc.directory_of(call.thread).map_err(|errno| of_process("directory", errno))?;
@@ -100,20 +103,32 @@ pub(super) fn read(
     let lookup_path = (call.from == StartDirectory::Working).then(|| path.clone());
     let mut files = vec![describe(proc, &opened, &status, lookup_path)?];
     let mut chain: Vec<Shebang> = Vec::new();
-    let mut last = opened;
-    while let Some(line) = lines.of(proc, &last, &files)? {
+    let mut all = vec![opened];
+    while let Some(line) = lines.of(proc, &all, &files)? {
         if chain.len() == MAX_INTERPRETERS {
             return Err(ReadFailure::Errno(Errno::ELOOP));
         }
         let name = line.path.clone().into_bytes();
         let (opened, status) = lookup.open(working.as_fd(), &name, LastLink::Follow).map_err(of_lookup)?;
         files.push(describe(proc, &opened, &status, Some(name))?);
-        last = opened;
+        all.push(opened);
         chain.push(line);
     }
     let interpreters: Vec<_> = chain.iter().map(|line| (line.path.clone(), line.argument.clone())).collect();
     let final_argv = final_arguments(&script_name(call.from, &path), &argv, &interpreters);
-    Ok(ReadExec { path, absolute_path, argv, env, cwd, directory, files, lines: chain, final_argv })
+    all.push(working);
+    Ok(ReadExec {
+        path,
+        absolute_path,
+        argv,
+        env,
+        cwd,
+        directory,
+        files,
+        lines: chain,
+        final_argv,
+        opened: all,
+    })
 }
 
 /// What a path is relative to.
@@ -182,14 +197,15 @@ fn describe(
 }
 
 impl FirstLines {
-    /// The interpreter of the last of these files, which is open.
+    /// The interpreter of the last of these files, which are open.
     fn of(
         &mut self,
         proc: &HostProc,
-        opened: &OwnedFd,
+        opened: &[OwnedFd],
         files: &[ReadFile],
     ) -> Result<Option<Shebang>, ReadFailure> {
-        let Some(version) = files.last().map(|file| file.version) else { return Ok(None) };
+        let (Some(opened), Some(file)) = (opened.last(), files.last()) else { return Ok(None) };
+        let version = file.version;
         if let Some(known) = self.known.get(&version) {
             return Ok(known.clone());
         }
@@ -217,6 +233,9 @@ impl FirstLines {
 /// Whether the scripts on the way to what is executed are still what was read. The process stands at its exec.
 pub(super) fn scripts_are_unchanged(proc: &HostProc, process: i32, files: &[ReadFile]) -> bool {
     let Some((_, scripts)) = files.split_last() else { return false };
+    if scripts.is_empty() {
+        return true;
+    }
     let Ok(working) = proc.directory_of(process) else { return false };
     let lookup = Lookup { proc, thread: Some(process) };
     scripts.iter().all(|script| {

@@ -12,6 +12,7 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     os::{fd::OwnedFd, unix::net::UnixListener},
+    rc::Rc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -22,12 +23,12 @@ use super::{
     evaluation::ProgramNames,
     exec_call::ExecCall,
     policy_state::PolicyState,
-    process::HostProc,
+    process::{Caller, HostProc},
     reading::{FirstLines, ReadExec},
     refusals::Refusals,
     reports::Reports,
     terminals::Terminals,
-    verdicts::Verdicts,
+    verdicts::{Decided, Verdicts},
 };
 use crate::proto::gate::Exec;
 
@@ -81,7 +82,9 @@ pub(super) struct Gate {
     /// Execs that were continued, by thread group: one for each.
     pub(super) verifying: HashMap<i32, Verification>,
     /// Calls of threads whose group has one of those.
-    pub(super) queued: HashMap<i32, VecDeque<ExecCall>>,
+    pub(super) queued: HashMap<i32, VecDeque<(ExecCall, Caller)>>,
+    /// Descriptors that are not needed any more. Closed when no exec waits for the gate.
+    pub(super) spent: Vec<OwnedFd>,
     pub(super) tick_at: Option<Instant>,
     pub(super) now: Instant,
 }
@@ -93,10 +96,7 @@ pub(super) struct JudgedExec {
     pub(super) group: i32,
     pub(super) terminal_id: String,
     pub(super) exec: ReadExec,
-    pub(super) described: Exec,
-    /// Empty: none decided.
-    pub(super) rule: String,
-    pub(super) starts_any: Option<String>,
+    pub(super) decided: Rc<Decided>,
     /// The report that asked about it.
     pub(super) asked: Option<u64>,
 }
@@ -119,6 +119,18 @@ pub(super) struct Verification {
     pub(super) judged: Option<Box<JudgedExec>>,
     /// It stands at its exec and is not what was evaluated: killed when the journal has this report.
     pub(super) condemned: Option<(u64, Instant)>,
+}
+
+impl JudgedExec {
+    /// The exec for people and for the journal.
+    pub(super) fn described(&self) -> &Exec {
+        self.decided.describe(&self.exec)
+    }
+
+    /// The rule that decided. Empty: none did.
+    pub(super) fn rule(&self) -> &str {
+        self.decided.verdict.rule.as_deref().unwrap_or_default()
+    }
 }
 
 impl HeldExec {

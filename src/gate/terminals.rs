@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::process::Leaves;
 use crate::{
     cgroup::leaf,
     policy::{ApprovedCommand, ProfileName},
@@ -42,6 +43,8 @@ struct AllowedExecs {
 #[derive(Debug, Default)]
 pub(super) struct Terminals {
     by_leaf: HashMap<String, Terminal>,
+    /// Names of leaves by the numbers of their cgroups of version 2.
+    leaves: HashMap<u64, String>,
 }
 
 impl Terminals {
@@ -80,13 +83,27 @@ impl Terminals {
 
     /// Forgets a terminal. What was allowed and not reported is returned.
     pub(super) fn remove(&mut self, id: &str) -> Vec<ExecsAllowed> {
-        let removed = self.by_leaf.remove(&leaf::name_of(id));
+        let name = leaf::name_of(id);
+        self.leaves.retain(|_, leaf| *leaf != name);
+        let removed = self.by_leaf.remove(&name);
         removed.map(|mut terminal| terminal.allowed.take()).unwrap_or_default()
     }
 
     /// The terminal with one of these cgroups.
-    pub(super) fn with_leaf(&self, names: &[String]) -> Option<&Terminal> {
-        names.iter().find_map(|name| self.by_leaf.get(name))
+    pub(super) fn with_leaf(&self, leaves: &Leaves) -> Option<&Terminal> {
+        leaves.version_2.iter().chain(&leaves.version_1).find_map(|name| self.by_leaf.get(name))
+    }
+
+    /// The terminal with this cgroup, if that is known.
+    pub(super) fn with_cgroup(&self, number: u64) -> Option<&Terminal> {
+        self.leaves.get(&number).and_then(|name| self.by_leaf.get(name))
+    }
+
+    /// Remembers the number of a terminal's cgroup. No other one ever has it, and no process of the sandbox can change its own.
+    pub(super) fn keep_cgroup(&mut self, number: u64, leaf: &str) {
+        if self.by_leaf.contains_key(leaf) && self.leaves.len() < MAX_TERMINALS {
+            self.leaves.insert(number, leaf.to_owned());
+        }
     }
 
     /// The only one, in a sandbox without cgroups.
@@ -116,13 +133,14 @@ impl Terminals {
 
 impl Terminal {
     /// Counts an exec that was allowed and verified.
-    pub(super) fn count_allowed(&mut self, exec: Exec, rule: String) {
+    pub(super) fn count_allowed(&mut self, exec: &Exec, rule: &str) {
         let distinct = &mut self.allowed.distinct;
-        let key = (exec.file.clone(), exec.argv_sha256.to_vec(), rule.clone());
+        let key = (exec.file.clone(), exec.argv_sha256.to_vec(), rule.to_owned());
         if let Some(known) = distinct.get_mut(&key) {
             known.count += 1;
         } else if distinct.len() < MAX_DISTINCT_EXECS {
-            distinct.insert(key, AllowedExec { exec: Some(exec), rule, count: 1 });
+            let allowed = AllowedExec { exec: Some(exec.clone()), rule: rule.to_owned(), count: 1 };
+            distinct.insert(key, allowed);
         } else {
             self.allowed.others += 1;
         }
@@ -173,8 +191,8 @@ mod tests {
         let mut terminals = with_one();
         let terminal = terminals.get_mut("term_1").unwrap();
         for index in 0..MAX_DISTINCT_EXECS + 5 {
-            terminal.count_allowed(exec(&format!("/bin/{index}")), "r".into());
-            terminal.count_allowed(exec("/bin/0"), "r".into());
+            terminal.count_allowed(&exec(&format!("/bin/{index}")), "r");
+            terminal.count_allowed(&exec("/bin/0"), "r");
         }
         assert!(terminals.has_allowed());
         let reported = terminals.take_allowed();
@@ -191,7 +209,7 @@ mod tests {
         let mut terminals = with_one();
         let terminal = terminals.get_mut("term_1").unwrap();
         for index in 0..1_000 {
-            terminal.count_allowed(exec(&format!("/{}/{index}", "x".repeat(4_000))), String::new());
+            terminal.count_allowed(&exec(&format!("/{}/{index}", "x".repeat(4_000))), "");
         }
         let reports = terminals.remove("term_1");
         assert!(reports.len() > 4);
@@ -202,9 +220,22 @@ mod tests {
     #[test]
     fn a_terminal_that_is_registered_again_keeps_what_was_counted() {
         let mut terminals = with_one();
-        terminals.get_mut("term_1").unwrap().count_allowed(exec("/bin/a"), String::new());
+        terminals.get_mut("term_1").unwrap().count_allowed(&exec("/bin/a"), "");
         terminals.add(AddTerminal { terminal_id: "term_1".into(), ..AddTerminal::default() });
         assert!(terminals.has_allowed());
-        assert!(terminals.with_leaf(&["t-1".into()]).is_some() && terminals.only().is_some());
+        let leaves = Leaves { version_1: vec!["t-1".into()], ..Leaves::default() };
+        assert!(terminals.with_leaf(&leaves).is_some() && terminals.only().is_some());
+    }
+
+    #[test]
+    fn a_cgroup_means_a_terminal_until_that_is_removed() {
+        let mut terminals = with_one();
+        terminals.keep_cgroup(7, "t-1");
+        terminals.keep_cgroup(8, "t-2");
+        assert_eq!(terminals.with_cgroup(7).map(|terminal| terminal.id.as_str()), Some("term_1"));
+        assert!(terminals.with_cgroup(8).is_none(), "no terminal has this leaf");
+        terminals.remove("term_1");
+        terminals.add(AddTerminal { terminal_id: "term_1".into(), ..AddTerminal::default() });
+        assert!(terminals.with_cgroup(7).is_none(), "it was removed");
     }
 }

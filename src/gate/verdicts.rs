@@ -3,12 +3,14 @@
 //! A verdict is used again for the same terminal, path, arguments, directory and files, under the same policy.
 
 use std::{
+    cell::OnceCell,
     collections::HashMap,
     hash::{DefaultHasher, Hash, Hasher},
+    rc::Rc,
     time::{Duration, Instant},
 };
 
-use super::{process::FileVersion, reading::ReadExec, terminals::Terminal};
+use super::{evaluation::describe, process::FileVersion, reading::ReadExec, terminals::Terminal};
 use crate::{policy::ExecVerdict, proto::gate::Exec};
 
 /// Verdicts that are kept.
@@ -33,8 +35,26 @@ struct KnownVerdict {
     argv: Vec<Vec<u8>>,
     cwd: Vec<u8>,
     files: Vec<(Vec<u8>, FileVersion)>,
-    verdict: ExecVerdict,
-    described: Exec,
+    decided: Rc<Decided>,
+}
+
+/// A verdict, and what it is about.
+#[derive(Debug)]
+pub(super) struct Decided {
+    pub(super) verdict: ExecVerdict,
+    /// Made when it is first needed, which is mostly when the exec is over.
+    described: OnceCell<Exec>,
+}
+
+impl Decided {
+    pub(super) fn new(verdict: ExecVerdict) -> Rc<Self> {
+        Rc::new(Self { verdict, described: OnceCell::new() })
+    }
+
+    /// The exec for people and for the journal. The same verdict is about the same exec.
+    pub(super) fn describe(&self, exec: &ReadExec) -> &Exec {
+        self.described.get_or_init(|| describe(exec))
+    }
 }
 
 impl Verdicts {
@@ -43,28 +63,17 @@ impl Verdicts {
         self.known.clear();
     }
 
-    /// The verdict on the same exec, with its description, if it is new enough.
-    pub(super) fn find(
-        &self,
-        terminal: &Terminal,
-        exec: &ReadExec,
-        now: Instant,
-    ) -> Option<(ExecVerdict, Exec)> {
+    /// The verdict on the same exec, if it is new enough.
+    pub(super) fn find(&self, terminal: &Terminal, exec: &ReadExec, now: Instant) -> Option<Rc<Decided>> {
         let known = self.known.get(&hash_of(terminal, exec))?;
         let is_new = now.saturating_duration_since(known.found_at) < VERDICT_LIFETIME;
-        (is_new && known.is_about(terminal, exec)).then(|| (known.verdict.clone(), known.described.clone()))
+        (is_new && known.is_about(terminal, exec)).then(|| known.decided.clone())
     }
 
     /// Keeps a verdict that depends on nothing else.
-    pub(super) fn keep(
-        &mut self,
-        terminal: &Terminal,
-        exec: &ReadExec,
-        now: Instant,
-        (verdict, described): (&ExecVerdict, &Exec),
-    ) {
+    pub(super) fn keep(&mut self, terminal: &Terminal, exec: &ReadExec, now: Instant, decided: &Rc<Decided>) {
         let bytes = exec.path.len() + exec.argv.iter().map(|one| one.len() + 1).sum::<usize>();
-        if bytes > MAX_KEPT_BYTES || verdict.env_was_read {
+        if bytes > MAX_KEPT_BYTES || decided.verdict.env_was_read {
             return;
         }
         if self.known.len() >= MAX_VERDICTS {
@@ -78,8 +87,7 @@ impl Verdicts {
             argv: exec.argv.clone(),
             cwd: exec.cwd.clone(),
             files: exec.files.iter().map(|file| (file.path.clone(), file.version)).collect(),
-            verdict: verdict.clone(),
-            described: described.clone(),
+            decided: decided.clone(),
         };
         self.known.insert(hash_of(terminal, exec), known);
     }
@@ -126,6 +134,7 @@ mod tests {
             files: vec![ReadFile { path: b"/bin/x".to_vec(), version, lookup_path: None }],
             lines: Vec::new(),
             final_argv: Vec::new(),
+            opened: Vec::new(),
         }
     }
 
@@ -148,8 +157,11 @@ mod tests {
         }
         let (mut verdicts, now) = (Verdicts::default(), Instant::now());
         let one = terminals.get_mut("term_1").unwrap();
-        verdicts.keep(one, &exec("a", 1), now, (&allowed(), &Exec::default()));
-        assert_eq!(verdicts.find(one, &exec("a", 1), now).map(|(verdict, _)| verdict), Some(allowed()));
+        verdicts.keep(one, &exec("a", 1), now, &Decided::new(allowed()));
+        assert_eq!(
+            verdicts.find(one, &exec("a", 1), now).map(|known| known.verdict.clone()),
+            Some(allowed())
+        );
         assert!(verdicts.find(one, &exec("b", 1), now).is_none(), "another argument");
         assert!(verdicts.find(one, &exec("a", 2), now).is_none(), "the file was changed");
         let moved = ReadExec { cwd: b"/v".to_vec(), ..exec("a", 1) };
@@ -168,13 +180,13 @@ mod tests {
         let terminal = terminals.get_mut("term_1").unwrap();
         let (mut verdicts, now) = (Verdicts::default(), Instant::now());
         let long = exec(&"a".repeat(MAX_KEPT_BYTES), 1);
-        verdicts.keep(terminal, &long, now, (&allowed(), &Exec::default()));
+        verdicts.keep(terminal, &long, now, &Decided::new(allowed()));
         assert!(verdicts.find(terminal, &long, now).is_none());
         let by_env = ExecVerdict { env_was_read: true, ..allowed() };
-        verdicts.keep(terminal, &exec("a", 1), now, (&by_env, &Exec::default()));
+        verdicts.keep(terminal, &exec("a", 1), now, &Decided::new(by_env));
         assert!(verdicts.find(terminal, &exec("a", 1), now).is_none());
         for index in 0..=MAX_VERDICTS {
-            verdicts.keep(terminal, &exec(&index.to_string(), 1), now, (&allowed(), &Exec::default()));
+            verdicts.keep(terminal, &exec(&index.to_string(), 1), now, &Decided::new(allowed()));
         }
         assert!(verdicts.known.len() <= MAX_VERDICTS);
     }

@@ -16,6 +16,15 @@ use crate::{
 };
 
 impl Gate {
+    /// Handles events of traced threads until no exec is in verification.
+    pub(super) fn awaited_events(&mut self) {
+        while !self.verifying.is_empty()
+            && let Ok(Some(event)) = ptrace::next_event()
+        {
+            self.trace_event(event);
+        }
+    }
+
     /// Handles all events of traced threads.
     pub(super) fn trace_events(&mut self) {
         while let Ok(Some(event)) = ptrace::next_event() {
@@ -49,7 +58,7 @@ impl Gate {
         match self.difference(process, &judged) {
             None => {
                 let _ = ptrace::detach(process, 0);
-                self.count_run(*judged);
+                self.count_run(&judged);
                 self.finish(process, End::Ran);
             }
             Some((cause, reason)) => self.condemn(process, &judged, cause, reason),
@@ -87,7 +96,7 @@ impl Gate {
     /// It stands before its first instruction, and stays there until the journal has the report.
     fn condemn(&mut self, process: i32, judged: &JudgedExec, cause: Cause, reason: &str) {
         let denied = ExecDenied {
-            exec: Some(judged.described.clone()),
+            exec: Some(judged.described().clone()),
             cause: cause.into(),
             rule: String::new(),
             reason: reason.to_owned(),
@@ -102,13 +111,13 @@ impl Gate {
         }
     }
 
-    fn count_run(&mut self, judged: JudgedExec) {
-        self.end_ask(&judged, End::Ran);
+    fn count_run(&mut self, judged: &JudgedExec) {
+        self.end_ask(judged, End::Ran);
         if let Some(terminal) = self.terminals.get_mut(&judged.terminal_id) {
-            if judged.starts_any.is_some() {
-                terminal.starts_any_rule = terminal.starts_any_rule.take().or(judged.starts_any);
+            if let (None, Some(rule)) = (&terminal.starts_any_rule, &judged.decided.verdict.starts_any) {
+                terminal.starts_any_rule = Some(rule.clone());
             }
-            terminal.count_allowed(judged.described, judged.rule);
+            terminal.count_allowed(judged.described(), judged.rule());
         }
     }
 
