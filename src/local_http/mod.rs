@@ -19,7 +19,8 @@ use hyper::{
     header::{HeaderValue, WWW_AUTHENTICATE},
 };
 
-pub use address::{LocalAddress, only};
+pub use address::LocalAddress;
+pub(crate) use address::only;
 pub use listener::{CONNECTIONS_MAX, ListenError, LocalListener};
 pub use token::{TOKEN_MAX_CHARACTERS, TOKEN_MIN_CHARACTERS, Token};
 

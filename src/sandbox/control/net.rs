@@ -21,13 +21,16 @@ use crate::{
     },
     sandbox::{
         host::Host,
-        net_link::{NetError, NetOwner, NetProcess, Nets, ServedSandbox},
+        net_link::{NetError, NetOwner, NetProcess, Nets, OpenConnections, ServedSandbox},
     },
     sys::process,
 };
 
 /// Between the end of a net process and the start of the next.
 const RESTART_DELAY: Duration = Duration::from_millis(500);
+
+/// How long a net process may take, after its sandbox has ended, to report the ends of the connections that ended with it.
+const LAST_ENDS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a supervisor may take for the listeners, or for sockets.
 const LISTENERS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -63,11 +66,20 @@ impl Sandbox {
         tokio::spawn(async move {
             // Until its process is gone, which listens there.
             let _address = address;
+            let open = Arc::default();
             tokio::select! {
-                () = sandbox.serve_net(&host, &nets, &owner, first) => {}
-                () = sandbox.wait_until(SandboxLife::Ended) => {}
+                () = sandbox.serve_net(&host, &nets, &owner, first, &open) => {}
+                () = sandbox.wait_carried(&open) => {}
             }
         });
+    }
+
+    /// Resolves when the sandbox has ended and so have its connections, or have not for too long.
+    async fn wait_carried(&self, open: &OpenConnections) {
+        self.wait_until(SandboxLife::Ended).await;
+        if tokio::time::timeout(LAST_ENDS_TIMEOUT, open.wait_none()).await.is_err() {
+            tracing::warn!(sandbox.id = %self.id(), "the ends of its last connections were not reported");
+        }
     }
 
     async fn serve_net(
@@ -76,6 +88,7 @@ impl Sandbox {
         nets: &Arc<Nets>,
         owner: &Arc<NetOwner>,
         mut next: Option<NetProcess>,
+        open: &Arc<OpenConnections>,
     ) {
         loop {
             let started = match next.take() {
@@ -83,7 +96,7 @@ impl Sandbox {
                 None => self.launch_net(host, nets).await,
             };
             let served = match started {
-                Ok(process) => process.serve(nets, owner, self.clone()).await,
+                Ok(process) => process.serve(nets, owner, self.clone(), open).await,
                 Err(error) => Err(error),
             };
             match served {

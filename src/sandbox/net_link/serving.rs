@@ -14,8 +14,8 @@ use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Asker, ConnectionObserver, ConnectionOrigin, Judged, NetError, NetOwner, NetProcess, Nets, ProgramLook,
-    asker::Answer,
+    Asker, ConnectionObserver, ConnectionOrigin, Judged, NetError, NetOwner, NetProcess, Nets,
+    OpenConnections, ProgramLook, asker::Answer,
 };
 use crate::{
     policy::connect::ConnectingProgram,
@@ -63,7 +63,9 @@ impl NetProcess {
         nets: &Nets,
         owner: &Arc<NetOwner>,
         sandbox: Arc<dyn ServedSandbox>,
+        open: &Arc<OpenConnections>,
     ) -> Result<(), NetError> {
+        open.clear();
         let observer = nets.observer().ok_or(NetError::Unobserved)?;
         let stream = self.socket.try_clone().and_then(FrameStream::new).map_err(NetError::Start)?;
         // One verdict for each question.
@@ -92,6 +94,7 @@ impl NetProcess {
             sender,
             asked: Arc::default(),
             programs: Arc::default(),
+            open: open.clone(),
         };
         let read = async {
             let mut receiver = FrameReceiver::new();
@@ -112,6 +115,7 @@ impl NetProcess {
             () = read => {}
             _ = write => {}
         }
+        open.clear();
         Ok(())
     }
 }
@@ -128,6 +132,7 @@ struct Serving {
     asked: Arc<Mutex<HashMap<u64, CancellationToken>>>,
     /// By whom a connection was wanted whose name was judged, until its addresses are.
     programs: Arc<Mutex<HashMap<ConnectionEnds, (ProgramLook, Instant)>>>,
+    open: Arc<OpenConnections>,
 }
 
 /// The program's end of a connection, and the listener's.
@@ -139,7 +144,9 @@ impl Serving {
             Message::Ready(_) => {}
             Message::Ended(ended) => {
                 let terminal = self.terminal(ended.attempt.as_ref());
+                let id = ended.connection_id.clone();
                 self.observer.ended(&self.owner, ended, terminal);
+                self.open.ended(&id);
             }
             Message::Withdrawn(Withdrawn { number }) => {
                 if let Some(withdrawn) = self.asked().get(&number) {
@@ -215,6 +222,9 @@ impl Serving {
         let program = self.program(&question);
         let Judged { verdict, connection } =
             self.observer.judge(&self.owner, question, ConnectionOrigin { terminal, program }, asker).await;
+        if let verdict::Verdict::Dial(dial) = &verdict {
+            self.open.allowed(&dial.connection_id);
+        }
         let answer = |verdict| Verdict { number, verdict: Some(verdict) };
         let verdict::Verdict::Ports(mut ports) = verdict else {
             return (answer(verdict), connection.into_iter().map(Arc::new).collect());
