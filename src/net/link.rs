@@ -215,7 +215,9 @@ impl Verdicts {
                 };
                 let answered = Answer { verdict, sockets: frame.descriptors, report };
                 // Likewise; then what was allowed ends here.
-                let _ = answer.map(|answer| answer.send(answered));
+                if let Some(answer) = answer {
+                    let _ = answer.send(answered);
+                }
             }
         }
     }

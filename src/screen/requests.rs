@@ -113,7 +113,7 @@ impl Emulators {
             return Published { terminal_id, errno: Errno::ENOENT as i32, ..Published::default() };
         };
         terminal.catch_up();
-        let continuation = publish.with_continuation.then(|| terminal.continuation()).unwrap_or_default();
+        let continuation = if publish.with_continuation { terminal.continuation() } else { Vec::new() };
         let done = terminal.publish(Instant::now());
         let errno = done.err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
         Published {

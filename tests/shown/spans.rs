@@ -86,10 +86,9 @@ fn spans(page: &str) -> Vec<String> {
 /// Whether it is meant to be run: not a program's or a subcommand's name alone.
 fn is_command(span: &str) -> bool {
     let words = span.split_whitespace().count();
-    let programs = ["claude", "npm", "pip", "grpcurl"];
+    let programs = ["provost", "claude", "npm", "pip", "grpcurl"];
     let program = span.split_whitespace().next().unwrap_or_default();
-    (program == "provost" && words >= 3)
-        || (programs.contains(&program) && words >= 3)
+    (programs.contains(&program) && words >= 3)
         || span.starts_with("SHELL=")
         || span.starts_with("CLAUDE_CODE_SHELL_PREFIX=")
 }

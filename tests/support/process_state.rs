@@ -22,6 +22,7 @@ static BEFORE_MAIN: extern "C" fn() = usual_state;
 const TEST_THREADS: &str = "RUST_TEST_THREADS";
 const TESTS_FOR_EACH_PROCESSOR: usize = 2;
 
+#[allow(clippy::disallowed_methods, reason = "before main, with one thread")]
 extern "C" fn usual_state() {
     if std::env::var_os(TEST_THREADS).is_none() {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);

@@ -115,7 +115,7 @@ impl ShownOutput {
                     StringKind::Command => {
                         self.collect(C1_LEAD, STRING_MAX_BYTES);
                         self.state = State::Command;
-                        return self.byte(byte, shown);
+                        self.byte(byte, shown);
                     }
                     StringKind::Ignored if is_end => self.state = State::Ground,
                     StringKind::Ignored => {

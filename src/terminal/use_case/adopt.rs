@@ -138,7 +138,7 @@ impl TerminalContext {
         let links = SandboxLinks { gates: &site.gates, nets: &site.nets, agents: &site.agents };
         let uid = session.principal.uid;
         let sandbox = found.take_over(&site.host, uid, listeners, links, &site.counters);
-        session.share_with_adopted(&site, &facts, &sandbox);
+        session.share_with_adopted(site, &facts, &sandbox);
         let count = restored.len();
         for (terminal, held, masker) in restored {
             if let Some(size) = held.pty {
