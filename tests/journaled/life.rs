@@ -259,7 +259,9 @@ async fn whenever_its_caller_leaves_a_session_is_open_and_written_or_neither() {
             loop {
                 let list =
                     session.caller.sessions.clone().list_sessions(ListSessionsRequest::default()).await;
-                let open = list.expect("sessions can be listed").into_inner().sessions.len();
+                // A connection with many calls that were reset before they were accepted is closed, and the next call opens another.
+                let Ok(list) = list else { continue };
+                let open = list.into_inner().sessions.len();
                 let all = records(&directory(&gateway), &[]);
                 let of = |kind: &str| all.iter().filter(|record| record["kind"] == kind).count();
                 if of("session_opened") == of("session_closed") + open {
