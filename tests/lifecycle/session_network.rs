@@ -177,8 +177,14 @@ async fn must_hold_for(options: Options, has_own_sandboxes: bool) {
     }
     let proxied = Commands(&session, Network::Proxy).sh("echo $HTTP_PROXY").finish().await;
     assert!(proxied.text().trim().ends_with("@127.0.0.1:3128"), "{}", proxied.text());
-    for network in [Network::None, Network::Proxy] {
-        must_meet_after_a_restart(&gateway, user, &mut session, network).await;
+    if gateway.can_start_again() {
+        for network in [Network::None, Network::Proxy] {
+            must_meet_after_a_restart(&gateway, user, &mut session, network).await;
+        }
+    } else {
+        println!(
+            "SKIPPED: the restart, where the gateway's cgroup hands controllers down and takes no other gateway"
+        );
     }
     session.close().await;
     gateway.stop();

@@ -218,6 +218,11 @@ impl Gateway {
         self.start_again_with(&[]);
     }
 
+    /// Whether [`Self::start_again`] can put another gateway where this one was started.
+    pub fn can_start_again(&self) -> bool {
+        self.group.can_be_entered()
+    }
+
     /// As [`Self::start_again`], with more environment.
     pub fn start_again_with(&self, env: &[(&str, &str)]) {
         self.start_again_as(self.options.binary.as_deref(), env);

@@ -53,6 +53,15 @@ impl TestGroup {
             .collect()
     }
 
+    /// Whether a process may enter it now: a group of version 2 that hands domain controllers down takes none (cgroups(7), "no internal
+    /// processes"). A service manager starts the next gateway in a leaf.
+    pub fn can_be_entered(&self) -> bool {
+        let controllers = |directory: &PathBuf| {
+            fs::read_to_string(directory.join("cgroup.subtree_control")).unwrap_or_default()
+        };
+        self.directories.iter().all(|directory| controllers(directory).trim().is_empty())
+    }
+
     /// Ids of all processes in the group and below, in any hierarchy, each once.
     pub fn processes(&self) -> Vec<u32> {
         let mut all: Vec<u32> =
