@@ -14,12 +14,26 @@ pub struct Peer {
     /// For the table.
     pub name: String,
     argv: Vec<String>,
+    environment: Vec<(String, String)>,
+    must_fail: bool,
 }
 
 impl Peer {
     /// A peer of this name and command line.
     pub fn new(name: &str, argv: &[&str]) -> Self {
-        Self { name: name.to_owned(), argv: argv.iter().map(|word| (*word).to_owned()).collect() }
+        let argv = argv.iter().map(|word| (*word).to_owned()).collect();
+        Self { name: name.to_owned(), argv, environment: Vec::new(), must_fail: false }
+    }
+
+    /// The same with this variable set.
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The same where it is a failure that is measured.
+    pub fn failing(self) -> Self {
+        Self { must_fail: true, ..self }
     }
 
     /// Spawns it and waits: posix_spawn(3), as the standard library does where nothing runs between fork and exec.
@@ -28,12 +42,13 @@ impl Peer {
         let (program, arguments) = self.argv.split_first()?;
         let status = Command::new(program)
             .args(arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status()
             .ok()?;
-        status.success().then(|| begun.elapsed())
+        (status.success() != self.must_fail).then(|| begun.elapsed())
     }
 }
 

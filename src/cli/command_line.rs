@@ -1,6 +1,8 @@
 //! The top of the command line: the program and its subcommands, from which help, completions and man pages are made.
 
-use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::{ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
 
 use super::{
     agent::{acp_conformance::AcpConformanceArguments, exec_server::ExecServerArguments, mcp::McpArguments},
@@ -75,6 +77,26 @@ pub(super) enum CliCommand {
 }
 
 impl CliCommand {
+    /// Reads a command line, of which the first word is the program.
+    pub(super) fn parse(words: Vec<OsString>) -> Result<Self, clap::Error> {
+        match Self::parse_alone(&words) {
+            Some(command) => Ok(command),
+            None => CommandLine::try_parse_from(words).map(|line| line.command),
+        }
+    }
+
+    /// The commands that an agent calls for each of its lines, read without the tree of all commands, which takes longer to build than
+    /// they run. `None`: the whole tree has to read the line, or to say what is wrong with it.
+    fn parse_alone(words: &[OsString]) -> Option<Self> {
+        let [_, name, ..] = words else { return None };
+        match name.to_str()? {
+            "run" => alone("run", words).map(Self::Run),
+            "exec" => alone("exec", words).map(Self::Exec),
+            "shell-wrapper" => alone("shell-wrapper", words).map(Self::ShellWrapper),
+            _ => None,
+        }
+    }
+
     /// Whether it only talks to a gateway that another process serves.
     pub(super) fn needs_no_threads(&self) -> bool {
         match self {
@@ -86,6 +108,13 @@ impl CliCommand {
             _ => false,
         }
     }
+}
+
+/// The arguments of one subcommand, if they are right.
+fn alone<A: Args + FromArgMatches>(name: &'static str, words: &[OsString]) -> Option<A> {
+    let command = A::augment_args(Command::new(name)).no_binary_name(true);
+    let matches: ArgMatches = command.try_get_matches_from(&words[2..]).ok()?;
+    A::from_arg_matches(&matches).ok()
 }
 
 #[cfg(test)]
@@ -119,6 +148,52 @@ mod tests {
             for argument in command.get_arguments() {
                 assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
             }
+        }
+    }
+
+    #[test]
+    fn a_command_that_is_read_alone_means_what_it_means_in_the_tree() {
+        let all = [
+            "run true",
+            "run -- sh -c x --help",
+            "run --gateway unix:/g --root / -w a --ro /usr -e A=1 -l b=c --timeout 3s --idle 1m -- make -j",
+            "run -dt --session s --on-ask wait x",
+            "run --policies /p --journal /j x",
+            "exec -it --gateway unix:/g sess_1 -- sh -l",
+            "exec -e A -w /x s x -e",
+            "shell-wrapper -c x",
+            "shell-wrapper --gateway unix:/g --profile p --root /a --root /b --env A,B --shell sh -- -lc x",
+            "shell-wrapper",
+        ];
+        for line in all {
+            let words: Vec<OsString> =
+                ["provost"].into_iter().chain(line.split(' ')).map(Into::into).collect();
+            let alone = CliCommand::parse_alone(&words).unwrap_or_else(|| panic!("it is read: {line}"));
+            let in_tree = CommandLine::try_parse_from(words).expect("so it is there").command;
+            assert_eq!(format!("{alone:?}"), format!("{in_tree:?}"));
+        }
+    }
+
+    #[test]
+    fn help_and_mistakes_are_left_to_the_tree() {
+        for line in [
+            "",
+            "run",
+            "run --help",
+            "run -h",
+            "run --hepl x",
+            "run --timeout never x",
+            "exec s",
+            "exec --version",
+            "shell-wrapper --help",
+            "help run",
+            "--help run",
+            "ps",
+            "--version",
+        ] {
+            let words: Vec<OsString> =
+                ["provost"].into_iter().chain(line.split(' ')).map(Into::into).collect();
+            assert!(CliCommand::parse_alone(&words).is_none(), "{line}");
         }
     }
 

@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args as _, CommandFactory, FromArgMatches as _, Parser};
+use clap::{Args as _, CommandFactory, FromArgMatches as _};
 
 mod agent;
 mod approvals;
@@ -43,19 +43,19 @@ const THREAD_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Runs the command that the arguments name, and answers with the status that the process is to end with.
 pub fn main() -> ExitCode {
-    let arguments = match CommandLine::try_parse() {
-        Ok(arguments) => arguments,
+    let command = match CliCommand::parse(env::args_os().collect()) {
+        Ok(command) => command,
         Err(error) => return usage(&error),
     };
     // Before there are other threads, which inherit it: our parent may have blocked the signals that end us.
     // SIG_UNBLOCK with a valid set cannot fail.
     let _ = SigSet::all().thread_unblock();
-    let runtime = if arguments.command.needs_no_threads() { light_runtime() } else { started_runtime() };
+    let runtime = if command.needs_no_threads() { light_runtime() } else { started_runtime() };
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(failure) => return failure.print_and_exit(),
     };
-    let status = runtime.block_on(run_command(arguments.command));
+    let status = runtime.block_on(run_command(command));
     runtime.shutdown_timeout(THREAD_SHUTDOWN_TIMEOUT);
     match status {
         Ok(status) => ExitCode::from(status),

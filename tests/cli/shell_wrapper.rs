@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{Read, Write},
     os::unix::fs::symlink,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
 
@@ -22,8 +22,11 @@ use crate::{
 const AGENT: &str =
     "while IFS= read -r line; do \"$SHELL\" -c \"$line\" </dev/null; echo \"status $?\"; done";
 
-/// The program under the name by which it is a shell.
-fn shell(place: &Place) -> PathBuf {
+/// The program that is a shell.
+const SHELL: &str = env!("CARGO_BIN_EXE_provost-shell");
+
+/// The program of everything else, under the name by which it is a shell, too.
+fn linked_shell(place: &Place) -> PathBuf {
     let link = place.path().join("provost-shell");
     if !link.exists() {
         symlink(env!("CARGO_BIN_EXE_provost"), &link).expect("a link can be made");
@@ -33,7 +36,11 @@ fn shell(place: &Place) -> PathBuf {
 
 /// One call of the shell. Its agent is this test, or the one that runs it.
 fn call(place: &Place, gateway: &Gateway, arguments: &[&str]) -> Command {
-    let mut call = Command::new(shell(place));
+    call_of(SHELL.as_ref(), place, gateway, arguments)
+}
+
+fn call_of(program: &Path, place: &Place, gateway: &Gateway, arguments: &[&str]) -> Command {
+    let mut call = Command::new(program);
     call.args(arguments).current_dir(place.work()).env_clear().env("PROVOST_GATEWAY", gateway.address());
     call.env("PROVOST_SHELL_ROOT", place.work()).stdin(Stdio::null());
     call
@@ -48,7 +55,7 @@ fn agent(place: &Place, gateway: &Gateway) -> Running {
     let script = place.path().join("agent.sh");
     fs::write(&script, AGENT).expect("a file can be written");
     let mut agent = Command::new("sh");
-    agent.arg(script).current_dir(place.work()).env("SHELL", shell(place));
+    agent.arg(script).current_dir(place.work()).env("SHELL", SHELL);
     agent.env("PROVOST_GATEWAY", gateway.address());
     Running::start(agent.stdin(Stdio::piped()).stdout(Stdio::piped()))
 }
@@ -140,7 +147,7 @@ fn of_the_environment_only_what_was_named_reaches_a_line() {
     let place = Place::new();
     let gateway = Gateway::start(&place);
     let mut call = call(&place, &gateway, &["-c", "env"]);
-    call.env("LC_TIME", "C.UTF-8").env("SECRET", "hidden").env("MINE", "named").env("SHELL", shell(&place));
+    call.env("LC_TIME", "C.UTF-8").env("SECRET", "hidden").env("MINE", "named").env("SHELL", SHELL);
     call.env("BASH_ENV", "/dev/null").env("PROVOST_SHELL_ENV", "MINE,ABSENT");
     let done = output(call);
     let env = stdout(&done);
@@ -158,7 +165,7 @@ fn without_a_gateway_nothing_runs() {
     let place = Place::new();
     let made = place.work().join("made");
     for variable in [None, Some(format!("unix:{}", place.path().join("no.sock").display()))] {
-        let mut call = Command::new(shell(&place));
+        let mut call = Command::new(SHELL);
         call.args(["-c", "echo > made"]).current_dir(place.work()).env_remove("PROVOST_GATEWAY");
         call.env("XDG_RUNTIME_DIR", place.path())
             .env("PROVOST_SHELL_ROOT", place.work())
@@ -173,6 +180,30 @@ fn without_a_gateway_nothing_runs() {
         assert_eq!(code(&done), 125, "{}", shown(&done));
         assert!(!made.exists() && stderr(&done).lines().count() == 1, "{}", shown(&done));
     }
+}
+
+#[test]
+fn the_program_of_everything_else_is_the_same_shell_under_its_name() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place);
+    let mut sessions_of = Vec::new();
+    for shell in [linked_shell(&place), SHELL.into()] {
+        let mut call =
+            call_of(&shell, &place, &gateway, &["-lc", "echo \"$0\" >> /tmp/lines; cat /tmp/lines; exit 6"]);
+        call.env("PROVOST_SHELL_PROGRAM", "sh");
+        let done = output(call);
+        assert_eq!(code(&done), 6, "{}", shown(&done));
+        sessions_of.push(stdout(&done));
+        let away = Command::new(&shell)
+            .args(["-c", "true"])
+            .env("PROVOST_GATEWAY", "unix:/nowhere/no.sock")
+            .output();
+        let away = away.expect("it starts");
+        assert_eq!((code(&away), stderr(&away).lines().count()), (125, 1), "{}", shown(&away));
+    }
+    // One agent has called both: they have run in one session.
+    assert_eq!(sessions_of, ["sh\n", "sh\nsh\n"]);
+    gateway.stop();
 }
 
 #[test]

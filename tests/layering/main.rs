@@ -17,6 +17,8 @@ use source::{code_of, is_word, read, relative, root, rust_files, sources, words}
 
 /// The maximum lines of code in a file, without its tests, comments and blank lines.
 const MAX_FILE_LINES: usize = 400;
+/// Files that are programs of their own, next to the library.
+const PROGRAMS: [&str; 2] = ["main", "provost_shell"];
 /// Modules without input and output, by promise.
 const PURE: [&str; 7] = ["policy", "network", "output", "ssh_agent", "wire", "masking", "printable"];
 /// What a pure module may not name of the standard library.
@@ -44,7 +46,7 @@ fn a_module_imports_only_what_the_architecture_page_allows() {
             wrong.push(format!("{} is of a module that ARCHITECTURE.md does not know", file.name));
             continue;
         };
-        let roots = if file.module() == "main" { "provost" } else { "crate" };
+        let roots = if PROGRAMS.contains(&file.module()) { "provost" } else { "crate" };
         for import in names_below(roots, &file.code) {
             if import != file.module() && !allowed.contains(&import) {
                 wrong.push(format!("{} imports {import}, which `{}` may not", file.name, file.module()));

@@ -29,14 +29,15 @@ impl AgentProcess {
     pub(in crate::cli) fn find() -> Result<Self, CliError> {
         let unseen = |error| CliError::caused_by("cannot see the process that has started this one", error);
         let mut pid = nix::unistd::getppid().as_raw();
+        let mut words = command_line(pid).map_err(unseen)?;
         for _ in 0..SHELLS_MAX {
-            let words = command_line(pid).map_err(unseen)?;
             if !runs_one_line(&words) {
                 break;
             }
             pid = parent_of(pid).map_err(unseen)?.filter(|parent| *parent > 0).unwrap_or(pid);
+            words = command_line(pid).map_err(unseen)?;
         }
-        let program = command_line(pid).map_err(unseen)?.first().map(|word| base_name(word).to_owned());
+        let program = words.first().map(|word| base_name(word).to_owned());
         let start_ticks = start_ticks(pid).map_err(unseen)?;
         match start_ticks {
             Some(start_ticks) if pid > 0 => Ok(Self {
