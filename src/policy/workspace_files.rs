@@ -1,6 +1,7 @@
 //! Files of a workspace from which people's tools run commands: `policies/data/workspace-files.toml`, compiled in.
 
 use std::{
+    collections::HashSet,
     ffi::OsStr,
     path::{Path, PathBuf},
     sync::LazyLock,
@@ -57,9 +58,13 @@ pub(super) fn paths() -> Vec<PathBuf> {
     DATA.file.iter().map(|file| file.path.clone()).collect()
 }
 
+/// Those that are dangerous in subdirectories, too. A set: a new workspace asks for each path of its profile.
+static NESTED: LazyLock<HashSet<&Path>> =
+    LazyLock::new(|| DATA.file.iter().filter(|file| file.nested).map(|file| file.path.as_path()).collect());
+
 /// Whether a listed path is dangerous in subdirectories, too.
 pub fn is_nested(path: &Path) -> bool {
-    DATA.file.iter().any(|file| file.nested && file.path == path)
+    NESTED.contains(path)
 }
 
 /// The files whose contents decide whether they are dangerous.

@@ -191,8 +191,10 @@ async fn in_session(
     if let Some(line) = session.repository.as_ref().and_then(receipt::repository_notice) {
         stdio::print_notice(&line);
     }
+    // A session that is closed takes its terminals with it, and needs no call for each of them.
+    let kept = if session.name.is_empty() { Terminal::LeftToSession } else { Terminal::Released };
     let result = tokio::select! {
-        driven = drive(connection, create, input, signals) => driven,
+        driven = drive_with(connection, create, (input, ShortfallNotice::Printed), kept, signals) => driven,
         never = approval_prompt::prompt(connection.client().approvals, session.id.clone()), if person == ApprovalMode::Prompt => match never {},
     };
     if !session.name.is_empty() {
@@ -222,6 +224,15 @@ pub(in crate::cli) enum ShortfallNotice {
     Omitted,
 }
 
+/// What becomes of the terminal of a command that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Terminal {
+    /// It is released.
+    Released,
+    /// The session is closed next.
+    LeftToSession,
+}
+
 /// Starts the command and stays with it until it has ended.
 pub(in crate::cli) async fn drive(
     connection: &GatewayConnection,
@@ -229,14 +240,15 @@ pub(in crate::cli) async fn drive(
     input: Input,
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
-    drive_with(connection, create, (input, ShortfallNotice::Printed), signals).await
+    drive_with(connection, create, (input, ShortfallNotice::Printed), Terminal::Released, signals).await
 }
 
-/// As [`drive`], with or without the notice of what the sandbox lacks.
+/// As [`drive`], with or without the notice of what the sandbox lacks, and with the terminal released or left.
 pub(in crate::cli) async fn drive_with(
     connection: &GatewayConnection,
     create: v1::CreateTerminalRequest,
     (input, notice): (Input, ShortfallNotice),
+    terminal: Terminal,
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     let mut terminals = connection.client().terminals;
@@ -287,7 +299,8 @@ pub(in crate::cli) async fn drive_with(
     if let Some(feeding) = feeding {
         feeding.abort();
     }
-    if result.as_ref().is_ok_and(|ended| ended.terminal.is_some()) && restarts == Restarts::Followed {
+    let has_ended = result.as_ref().is_ok_and(|ended| ended.terminal.is_some());
+    if has_ended && terminal == Terminal::Released && restarts == Restarts::Followed {
         let request = v1::ReleaseTerminalRequest { terminal_id: started.id, ..Default::default() };
         // What is not released here goes with its session, or after its time.
         let _ = terminals.release_terminal(request).await;
