@@ -28,8 +28,9 @@ use crate::{
     proto::v1::{self, stream_output_response::Event},
 };
 
-/// How often the terminal's size is asked for while output comes.
+/// The terminal's size is asked for before each output, but in a flood: at most so many times in so long.
 const SIZE_INTERVAL: Duration = Duration::from_millis(20);
+const LOOKS_IN_INTERVAL: u32 = 8;
 /// A line of a recording.
 const LINE_MAX_BYTES: u64 = 16 << 20;
 
@@ -56,11 +57,14 @@ pub(in crate::cli) async fn record(
         .map_err(unencodable)?;
     file.write_all(header.as_bytes()).map_err(failed)?;
     let (mut writer, mut before) = (CastWriter::default(), Instant::now());
-    let mut looked_at = Instant::now();
+    let (mut interval_began, mut looks) = (Instant::now(), 0);
     while let Some(event) = events.message().await?.and_then(|event| event.event) {
+        if interval_began.elapsed() >= SIZE_INTERVAL {
+            (interval_began, looks) = (Instant::now(), 0);
+        }
+        looks += 1;
         // A program writes when its window has a new size: that comes before what it writes.
-        if looked_at.elapsed() >= SIZE_INTERVAL {
-            looked_at = Instant::now();
+        if looks <= LOOKS_IN_INTERVAL || matches!(event, Event::End(_)) {
             let request = v1::GetTerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
             let now = terminals.get_terminal(request).await.ok().and_then(|now| now.into_inner().terminal);
             let size = now.and_then(|now| now.pty).map(|pty| Term { cols: pty.columns, rows: pty.rows });
