@@ -71,6 +71,13 @@ impl Attached {
         }
     }
 
+    /// The shell reads keys as they are: what is typed while it sets its terminal up may be lost.
+    async fn until_prompt(&mut self) {
+        while !self.text().ends_with("ready> ") {
+            assert!(self.next().await.is_none(), "ended without a prompt: {:?}", self.text());
+        }
+    }
+
     async fn until_end(&mut self) -> OutputEnd {
         loop {
             if let Some(end) = self.next().await {
@@ -97,6 +104,7 @@ async fn two_who_are_attached_type_and_see_the_same() {
         }
         two.types("\recho both-$((1 + 1))\r").await;
         one.until("both-2").await;
+        one.until_prompt().await;
         let size = Pty { columns: 72, rows: 20, ..Pty::default() };
         two.messages
             .send(AttachRequest { message: Some(Message::Resize(size)) })
@@ -104,6 +112,7 @@ async fn two_who_are_attached_type_and_see_the_same() {
             .expect("it is attached");
         two.types("stty size\r").await;
         one.until("20 72").await;
+        one.until_prompt().await;
         // Who goes away ends nothing.
         drop(one);
         two.types("exit 9\r").await;
