@@ -87,6 +87,7 @@ fn passes_every_case(backend: &[&str]) {
 }
 
 #[test]
+#[ignore = "long: .ci/run runs it"]
 fn a_backend_that_does_all_of_it_right_passes_every_case() {
     if has_python() {
         let backend = plain_backend();
@@ -105,6 +106,7 @@ const SIGNAL_CASES: &str = "TC-072,TC-073,TC-074,TC-096,TC-098,TC-101";
 
 /// Of both backends, started as nohup(1) and jobs of scripts start programs.
 #[test]
+#[ignore = "long: .ci/run runs it"]
 fn signals_that_the_suite_was_told_to_ignore_are_not_ignored_by_commands() {
     if !has_python() {
         return;

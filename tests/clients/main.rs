@@ -62,6 +62,7 @@ fn ruby_with_the_gem_grpc() {
 }
 
 #[test]
+#[ignore = "long: .ci/run runs it"]
 fn go_with_grpc_go() {
     check(Library::prepare("go").and_then(|library| {
         library.program("protoc-gen-go")?;

@@ -149,6 +149,7 @@ async fn homes_secrets_and_runtime_sockets_are_absent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
 async fn a_link_swapped_in_for_the_working_directory_never_leads_out() {
     let gateway = Gateway::shared();
     in_session(&gateway, async |session| {

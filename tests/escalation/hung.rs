@@ -341,6 +341,7 @@ impl Drop for Frozen {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[ignore = "long: .ci/run runs it"]
 async fn what_cannot_be_killed_is_told_within_the_bound_and_goes_when_it_can() {
     let gateway = Gateway::start();
     let freezer = gateway

@@ -146,6 +146,7 @@ fn an_opening_with_a_body_or_with_two_keys_is_refused_and_what_follows_one_is_th
 }
 
 #[test]
+#[ignore = "long: .ci/run runs it"]
 fn pings_of_a_client_that_does_not_read_wait_and_take_no_memory() {
     const FLOOD_BYTES: usize = 256 << 20;
     let gateway = Gateway::start();
@@ -189,6 +190,7 @@ fn a_close_is_answered() {
 }
 
 #[test]
+#[ignore = "long: .ci/run runs it"]
 fn connections_that_say_nothing_or_too_slowly_are_given_up_and_keep_nobody_out_for_long() {
     let gateway = Gateway::start();
     let server = ListeningServer::start(&gateway, &[]);

@@ -145,6 +145,7 @@ async fn connections_of_one_user_are_bounded_and_another_one_comes_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[ignore = "long: .ci/run runs it"]
 async fn frames_of_one_user_that_come_too_fast_wait_and_another_user_does_not() {
     if !is_root() {
         return skip("other users need root");
@@ -177,6 +178,7 @@ async fn frames_of_one_user_that_come_too_fast_wait_and_another_user_does_not() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[ignore = "long: .ci/run runs it"]
 async fn a_connection_on_which_nothing_comes_is_closed() {
     let gateway = Gateway::start();
     let silent = [&b""[..], b"PRI * HTTP/2.0\r\n\r\nSM"].map(|beginning| {

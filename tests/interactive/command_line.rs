@@ -189,6 +189,7 @@ async fn a_command_is_run_in_a_session_that_is_open() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[ignore = "long: .ci/run runs it"]
 async fn a_command_that_a_person_has_started_in_a_session_ends_with_the_person() {
     let gateway = Gateway::start();
     let mut session = Session::open(&gateway).await;

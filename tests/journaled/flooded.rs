@@ -148,6 +148,7 @@ async fn without_a_time_that_records_are_kept_for_one_caller_washes_the_others_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[ignore = "long: .ci/run runs it"]
 async fn a_caller_that_has_all_written_that_it_can_takes_no_record_of_another() {
     if !is_root() {
         return skip("only root can be two principals");

@@ -69,6 +69,7 @@ async fn a_head_without_an_end_is_not_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+#[ignore = "long: .ci/run runs it"]
 async fn hundreds_that_say_nothing_hold_up_neither_a_scraper_nor_commands() {
     let (gateway, at) = gateway(Options::default()).await;
     in_session(&gateway, async |session| {

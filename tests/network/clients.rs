@@ -44,6 +44,7 @@ const JAVA: &str = "public class Fetch {\n\
     }\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
 async fn programs_of_languages_and_build_tools_go_by_the_rules() {
     let fixture = Fixture::start();
     let session = Session::open(&fixture.gateway).await;

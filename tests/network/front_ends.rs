@@ -191,6 +191,7 @@ fn prepare(workspace: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+#[ignore = "long: .ci/run runs it"]
 async fn connections_that_rules_close_end_by_every_front_end() {
     let (fixture, sockets) = start(None);
     for (on_reload, is_closed, then) in

@@ -51,6 +51,7 @@ const PROGRAMS: [(&str, &str); 8] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
 async fn programs_that_know_no_proxy_go_by_the_rules() {
     let fixture = Fixture::start();
     let session = Session::open(&fixture.gateway).await;
@@ -58,6 +59,7 @@ async fn programs_that_know_no_proxy_go_by_the_rules() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
 async fn programs_that_know_no_proxy_go_by_the_rules_of_an_ordinary_users_gateway() {
     if !is_root() {
         return skip("another user's gateway needs root");

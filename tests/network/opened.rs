@@ -245,6 +245,7 @@ async fn authorities_outlive_their_gateway_and_further_hosts_are_trusted_at_once
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
 async fn no_form_of_a_request_in_opened_tls_reaches_what_no_rule_allows() {
     let fixture = OpenedFixture::start();
     let session = Session::open(&fixture.gateway).await;

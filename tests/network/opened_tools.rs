@@ -64,6 +64,7 @@ const CLIENTS: [(&str, &str, &str); 11] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
 async fn tools_trust_the_sessions_certificates_and_are_told_what_no_rule_allows() {
     let fixture = OpenedFixture::start();
     let session = Session::open(&fixture.gateway).await;

@@ -173,6 +173,7 @@ async fn a_sandbox_whose_record_is_damaged_is_left_alone_and_can_be_reaped() {
 }
 
 #[tokio::test]
+#[ignore = "long: .ci/run runs it"]
 async fn a_silent_supervisor_is_left_alone_and_taken_back_when_it_speaks_again() {
     if !is_root() {
         return skip("a supervisor is stopped by its host id");
@@ -340,6 +341,7 @@ fn records(journal: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
+#[ignore = "long: .ci/run runs it"]
 async fn a_clock_that_was_set_changes_nothing() {
     let library = clock();
     for step in [3600_i64, -3600, 315_360_000, -315_360_000] {

@@ -242,6 +242,7 @@ async fn a_run_that_is_lost_without_a_gateway_leaves_its_end_in_the_journal_and_
 }
 
 #[tokio::test]
+#[ignore = "long: .ci/run runs it"]
 async fn a_damaged_roll_is_put_aside_and_said_and_nothing_else_is_lost() {
     for damage in 0..4 {
         let gateway = Gateway::start();

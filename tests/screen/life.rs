@@ -181,6 +181,7 @@ async fn a_ring_whose_header_lies_does_no_harm() {
 }
 
 #[tokio::test]
+#[ignore = "long: .ci/run runs it"]
 async fn output_that_costs_much_holds_up_no_picture() {
     for costly in [
         // Every cell of two screens for two bytes; tabs back over columns without a stop; characters repeated.

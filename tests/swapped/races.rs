@@ -104,6 +104,7 @@ async fn a_program_that_is_swapped_for_a_denied_one_never_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
 async fn a_script_that_is_swapped_for_a_denied_program_never_runs_that() {
     let gateway = gateway();
     in_session(&gateway, async |session| {
@@ -121,6 +122,7 @@ async fn a_script_that_is_swapped_for_a_denied_program_never_runs_that() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: .ci/run runs it"]
 async fn a_program_that_appears_after_policy_has_found_none_never_runs() {
     let gateway = gateway();
     in_session(&gateway, async |session| {

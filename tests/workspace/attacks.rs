@@ -1,11 +1,11 @@
 //! Each way by which a command can leave code for people's tools: it works where changes are only reported, and does not
 //! where they are undone. Either way the outcome says it.
 
-use std::fs;
+use std::{fs, sync::Arc};
 
 use crate::{
     REPOSITORY, gateway, outside, session, shown,
-    support::{Session, api::WorkspaceAction},
+    support::{Gateway, Session, api::WorkspaceAction},
 };
 
 /// One way: what the host has, what the command does, and what a person does then. `x.sh` leaves the mark.
@@ -277,33 +277,47 @@ fn mark(session: &Session) -> std::path::PathBuf {
     session.workspace.with_extension("mark")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_that_a_command_leaves_is_run_by_peoples_tools() {
+    const AT_ONCE: usize = 4;
     let gateway = gateway();
-    for way in WAYS {
-        for (profile, is_run) in [("report", true), ("workspace", false)] {
-            let session = session(&gateway, profile).await;
-            prepare(&session, way);
-            let done = session.sh(way.command).finish().await;
-            let changes = &done.outcome.workspace_changes;
-            let context = format!("{} with {profile}: {}\n{}", way.name, done.text(), shown(changes));
-            let said = outside(&session.workspace, way.person);
-            assert_eq!(mark(&session).exists(), is_run, "{context}{said}");
-            assert!(!changes.is_empty(), "{context}");
-            let is_undone =
-                |action| matches!(action, WorkspaceAction::Restored | WorkspaceAction::Quarantined);
-            for change in changes {
-                let is_right = match is_run {
-                    true => change.action() == WorkspaceAction::Reported,
-                    false => is_undone(change.action()),
-                };
-                assert!(is_right, "{context}");
-            }
-            assert_eq!(done.outcome.workspace_shortfall, "", "{context}");
-            session.close().await;
-        }
+    let tasks: Vec<_> = (0..AT_ONCE)
+        .map(|first| {
+            let gateway = gateway.clone();
+            tokio::spawn(async move {
+                for way in WAYS.iter().skip(first).step_by(AT_ONCE) {
+                    for (profile, is_run) in [("report", true), ("workspace", false)] {
+                        is_run_or_undone(&gateway, way, profile, is_run).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("every way is tried");
     }
     gateway.stop();
+}
+
+async fn is_run_or_undone(gateway: &Arc<Gateway>, way: &Way, profile: &str, is_run: bool) {
+    let session = session(gateway, profile).await;
+    prepare(&session, way);
+    let done = session.sh(way.command).finish().await;
+    let changes = &done.outcome.workspace_changes;
+    let context = format!("{} with {profile}: {}\n{}", way.name, done.text(), shown(changes));
+    let said = outside(&session.workspace, way.person);
+    assert_eq!(mark(&session).exists(), is_run, "{context}{said}");
+    assert!(!changes.is_empty(), "{context}");
+    let is_undone = |action| matches!(action, WorkspaceAction::Restored | WorkspaceAction::Quarantined);
+    for change in changes {
+        let is_right = match is_run {
+            true => change.action() == WorkspaceAction::Reported,
+            false => is_undone(change.action()),
+        };
+        assert!(is_right, "{context}");
+    }
+    assert_eq!(done.outcome.workspace_shortfall, "", "{context}");
+    session.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
