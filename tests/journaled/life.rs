@@ -275,7 +275,11 @@ async fn whenever_its_caller_leaves_a_session_is_open_and_written_or_neither() {
         for left in list.expect("sessions can be listed").into_inner().sessions {
             if left.id != session.id {
                 let close = CloseSessionRequest { session_id: left.id };
-                session.caller.sessions.clone().close_session(close).await.expect("it can be closed");
+                // The gateway closes what nobody was told of, perhaps since it was listed.
+                match session.caller.sessions.clone().close_session(close).await {
+                    Ok(_) => {}
+                    Err(status) => assert_eq!(Refusal::from(status).reason, "SESSION_NOT_FOUND"),
+                }
             }
         }
     })
