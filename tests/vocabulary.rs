@@ -4,7 +4,6 @@
 //! the words that it is made of. Decisions are history and keep the words of their time. Reads text, runs nothing.
 
 use std::{
-    collections::HashSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -52,14 +51,8 @@ fn no_retired_word_is_used() {
         let Ok(text) = fs::read_to_string(&path) else { continue };
         for (number, line) in text.lines().enumerate() {
             let parts = parts(line);
-            // Most lines have the first word of no row.
-            let singular = parts.iter().filter_map(|part| part.strip_suffix('s'));
-            let words: HashSet<&str> = parts.iter().map(String::as_str).chain(singular).collect();
-            let may_be_in = |row: &Retired| words.contains(row.words[0].as_str());
-            let used = list
-                .iter()
-                .zip(&mut found)
-                .filter(|(row, _)| may_be_in(row) && row.applies_to(&name) && row.is_in(&parts));
+            let used =
+                list.iter().zip(&mut found).filter(|(row, _)| row.applies_to(&name) && row.is_in(&parts));
             used.for_each(|(_, found)| found.push(format!("{name}:{}", number + 1)));
         }
     }
