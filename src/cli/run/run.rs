@@ -192,9 +192,10 @@ async fn in_session(
         stdio::print_notice(&line);
     }
     // A session that is closed takes its terminals with it, and needs no call for each of them.
-    let kept = if session.name.is_empty() { Terminal::LeftToSession } else { Terminal::Released };
+    let release =
+        if session.name.is_empty() { TerminalRelease::WithSession } else { TerminalRelease::ByCall };
     let result = tokio::select! {
-        driven = drive_with(connection, create, (input, ShortfallNotice::Printed), kept, signals) => driven,
+        driven = drive_with(connection, create, (input, ShortfallNotice::Printed), release, signals) => driven,
         never = approval_prompt::prompt(connection.client().approvals, session.id.clone()), if person == ApprovalMode::Prompt => match never {},
     };
     if !session.name.is_empty() {
@@ -224,13 +225,13 @@ pub(in crate::cli) enum ShortfallNotice {
     Omitted,
 }
 
-/// What becomes of the terminal of a command that has ended.
+/// How the terminal of a command that has ended is released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum Terminal {
-    /// It is released.
-    Released,
-    /// The session is closed next.
-    LeftToSession,
+pub(in crate::cli) enum TerminalRelease {
+    /// By a call of its own.
+    ByCall,
+    /// With its session, which is closed next.
+    WithSession,
 }
 
 /// Starts the command and stays with it until it has ended.
@@ -240,15 +241,15 @@ pub(in crate::cli) async fn drive(
     input: Input,
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
-    drive_with(connection, create, (input, ShortfallNotice::Printed), Terminal::Released, signals).await
+    drive_with(connection, create, (input, ShortfallNotice::Printed), TerminalRelease::ByCall, signals).await
 }
 
-/// As [`drive`], with or without the notice of what the sandbox lacks, and with the terminal released or left.
+/// As [`drive`], with or without the notice of what the sandbox lacks, and with or without a call that releases the terminal.
 pub(in crate::cli) async fn drive_with(
     connection: &GatewayConnection,
     create: v1::CreateTerminalRequest,
     (input, notice): (Input, ShortfallNotice),
-    terminal: Terminal,
+    release: TerminalRelease,
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     let mut terminals = connection.client().terminals;
@@ -300,7 +301,7 @@ pub(in crate::cli) async fn drive_with(
         feeding.abort();
     }
     let has_ended = result.as_ref().is_ok_and(|ended| ended.terminal.is_some());
-    if has_ended && terminal == Terminal::Released && restarts == Restarts::Followed {
+    if has_ended && release == TerminalRelease::ByCall && restarts == Restarts::Followed {
         let request = v1::ReleaseTerminalRequest { terminal_id: started.id, ..Default::default() };
         // What is not released here goes with its session, or after its time.
         let _ = terminals.release_terminal(request).await;

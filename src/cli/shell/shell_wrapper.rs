@@ -24,7 +24,7 @@ use crate::{
         },
         run::{
             report::{RunEnd, RunReport},
-            run::{ShortfallNotice, Terminal, advise_on_approval, drive_with},
+            run::{ShortfallNotice, TerminalRelease, advise_on_approval, drive_with},
             run_attached,
             run_control::unless_interrupted,
         },
@@ -141,7 +141,7 @@ async fn drive(
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     let is_pty = create.pty.is_some();
-    let ended = drive_with(connection, create, (input, notice), Terminal::Released, signals).await?;
+    let ended = drive_with(connection, create, (input, notice), TerminalRelease::ByCall, signals).await?;
     if let (true, Some(terminal)) = (is_pty, &ended.terminal) {
         let request = v1::ReleaseTerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
         // What is not released here goes with the session.

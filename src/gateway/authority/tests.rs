@@ -250,13 +250,8 @@ async fn served(bytes: Vec<u8>, count: usize) -> Result<Vec<Request<()>>, h2::Er
     Ok(requests)
 }
 
-/// Fewer where nobody waits for more.
-fn cases() -> u32 {
-    if std::env::var_os("CI").is_some() { 400 } else { 150 }
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_library_reads_what_the_client_meant(calls in prop::collection::vec(call(), 1..8)) {
