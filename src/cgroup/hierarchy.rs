@@ -35,7 +35,7 @@ pub struct OwnCgroup {
 /// The errno of reading `/proc/self/cgroup` or `/proc/self/mountinfo`.
 pub fn find_own() -> Result<Vec<OwnCgroup>, Errno> {
     let groups = parse(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?);
-    Ok(groups.into_iter().filter_map(complete).collect())
+    Ok(first_of_each(groups, complete))
 }
 
 /// As [`find_own`], with the cgroup of this name in every hierarchy that has it, instead of this process's own.
@@ -57,7 +57,7 @@ pub fn find_named(group: &Path) -> Result<Vec<OwnCgroup>, Errno> {
             .find(|own| own.hierarchy == named.hierarchy && own.controllers == named.controllers)
             .cloned(),
     };
-    Ok(named.into_iter().filter_map(of).filter_map(complete).collect())
+    Ok(first_of_each(named, |named| of(named).and_then(complete)))
 }
 
 fn read(name: &str) -> Result<String, Errno> {
@@ -90,12 +90,27 @@ fn complete(mut group: OwnCgroup) -> Option<OwnCgroup> {
     Some(group)
 }
 
+/// A hierarchy may be mounted at several places: below the root of a build's chroot, for example. Of each hierarchy the first mount
+/// that `seen` sees anything of.
+fn first_of_each(groups: Vec<OwnCgroup>, seen: impl Fn(OwnCgroup) -> Option<OwnCgroup>) -> Vec<OwnCgroup> {
+    let mut found: Vec<(Vec<String>, OwnCgroup)> = Vec::new();
+    for group in groups {
+        let mounted = group.controllers.clone();
+        let is_same =
+            |(of, one): &(Vec<String>, OwnCgroup)| one.hierarchy == group.hierarchy && *of == mounted;
+        if !found.iter().any(is_same)
+            && let Some(group) = seen(group)
+        {
+            found.push((mounted, group));
+        }
+    }
+    found.into_iter().map(|(_, group)| group).collect()
+}
+
+/// The cgroups of all mounts, version 2 first.
 fn parse(membership: &str, mounts: &str) -> Vec<OwnCgroup> {
     let mut found: Vec<OwnCgroup> = mounts.lines().filter_map(|line| own_in(line, membership)).collect();
     found.sort_by_key(|group| group.hierarchy == Hierarchy::V1);
-    found.dedup_by(|later, earlier| {
-        later.hierarchy == earlier.hierarchy && later.controllers == earlier.controllers
-    });
     found
 }
 
@@ -185,6 +200,19 @@ mod tests {
         let found = parse(&membership, HYBRID_MOUNTS);
         assert_eq!(found[0].path, Path::new("/sys/fs/cgroup/unified/held"));
         assert_eq!(found[2].path, Path::new("/sys/fs/cgroup/memory/held"));
+    }
+
+    #[test]
+    fn of_a_hierarchy_that_is_mounted_more_than_once_the_first_mount_that_can_be_seen_counts() {
+        let chroots = HYBRID_MOUNTS.replace("/sys/fs/cgroup", "/chroot/sys/fs/cgroup");
+        let own = |mounts: &str, hidden: &str| {
+            let seen = |group: OwnCgroup| (!group.path.starts_with(hidden)).then_some(group);
+            first_of_each(parse(HYBRID_MEMBERSHIP, mounts), seen)
+        };
+        let once = own(HYBRID_MOUNTS, "/none");
+        assert_eq!(once.len(), 3);
+        assert_eq!(own(&(HYBRID_MOUNTS.to_owned() + &chroots), "/none"), once);
+        assert_eq!(own(&(chroots + HYBRID_MOUNTS), "/chroot"), once);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{Read, Write},
     os::unix::fs::PermissionsExt,
-    process::Stdio,
+    process::{Command, Stdio},
 };
 
 use nix::sys::signal::Signal;
@@ -482,4 +482,23 @@ fn an_embedded_gateways_journal_is_kept_where_it_is_asked_for_and_goes_on_with_e
             .count()),
         1
     );
+}
+
+/// As below the root of a build's chroot.
+#[test]
+fn cgroups_that_are_mounted_at_two_places_are_used_once() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIPPED: only root mounts");
+        return;
+    }
+    let place = Place::new();
+    let second = place.path().join("second");
+    fs::create_dir(&second).expect("a directory can be made");
+    let run = place.run(&[], &["sh", "-c", "echo limited"]);
+    let words: Vec<_> = std::iter::once(run.get_program()).chain(run.get_args()).collect();
+    let mut host = Command::new("unshare");
+    let script = "mount --rbind /sys/fs/cgroup \"$0\" && exec \"$@\"";
+    host.args(["-m", "sh", "-c", script]).arg(&second).args(words).current_dir(place.work());
+    let done = host.env_remove("PROVOST_GATEWAY").output().expect("unshare is there");
+    assert_eq!((code(&done), &*stdout(&done)), (0, "limited\n"), "{}", shown(&done));
 }
