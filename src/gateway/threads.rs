@@ -16,6 +16,9 @@ use crate::sys::{allocator, signals};
 
 /// Two workers serve thousands of terminals, because no byte of output passes through here unless someone reads it.
 const WORKERS: usize = 2;
+/// After so many tasks a worker looks for what has become ready: a caller's request waits for no more of them while others keep both
+/// workers busy. A look costs a microsecond or two.
+const EVENT_INTERVAL: u32 = 8;
 /// Threads for calls that block, at most.
 const MAX_BLOCKING_THREADS: usize = 16;
 /// Of these, the ones that are there from the start. A read of the terminal or of stdin can hold one for ever.
@@ -35,6 +38,7 @@ pub fn runtime() -> io::Result<Runtime> {
     check_thread_limit(WORKERS + MIN_BLOCKING_THREADS)?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
+        .event_interval(EVENT_INTERVAL)
         .max_blocking_threads(MAX_BLOCKING_THREADS)
         .thread_keep_alive(THREAD_KEEP_ALIVE)
         .thread_name("provost")

@@ -2,7 +2,8 @@
 //! takes.
 //!
 //! It is not read while the frames of its user cost more than allowed; the full socket buffer then slows the client
-//! down. A connection that does not start with HTTP/2 in time is closed.
+//! down. Before a read it waits once, and not for long, for what its user owes of processor time. It is read in small pieces, because
+//! all that a read has brought is worked off in one go. A connection that does not start with HTTP/2 in time is closed.
 
 use std::{
     io,
@@ -30,6 +31,9 @@ use crate::session::{Peer, Principal};
 /// A client must have begun with HTTP/2 in this time.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The most that one read brings: some 40 requests in their shortest form.
+const READ_BYTES: usize = 4 << 10;
+
 /// An accepted connection.
 #[derive(Debug)]
 pub(in super::super) struct Connection {
@@ -42,6 +46,8 @@ pub(in super::super) struct Connection {
     handshake: Option<Pin<Box<Sleep>>>,
     /// While its user must wait.
     pause: Option<Pin<Box<Sleep>>>,
+    /// Whether the next read has waited for the user's debt: a user who is always in debt is read all the same.
+    has_waited: bool,
 }
 
 impl Connection {
@@ -70,11 +76,18 @@ impl Connection {
         let peer = Peer::of(&stream).map_err(unknown).ok()?;
         let handshake = Some(Box::pin(sleep(HANDSHAKE_TIMEOUT)));
         let (frames, clock) = (FrameMeter::default(), ConnectionClock::default());
-        Some(Self { stream, peer, slot: place, frames, clock, handshake, pause: None })
+        Some(Self { stream, peer, slot: place, frames, clock, handshake, pause: None, has_waited: false })
     }
 
     /// Whether it may be read now.
     fn poll_read_allowed(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.pause.is_none()
+            && !self.has_waited
+            && let Some(debt) = self.slot.share.scheduler.debt()
+        {
+            self.has_waited = true;
+            self.pause = Some(Box::pin(sleep(debt)));
+        }
         if let Some(pause) = &mut self.pause {
             ready!(pause.as_mut().poll(context));
             self.pause = None;
@@ -86,6 +99,15 @@ impl Connection {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Whether this turn of the connection goes on. If not, it has another one after those that are ready now.
+    fn poll_turn(&self, context: &Context<'_>) -> Poll<()> {
+        if self.clock.is_over() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
     }
 
     /// One read or write, which is paid for with what the connection has done since the one before.
@@ -133,14 +155,14 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         self.poll_timed(context, |this, context| {
             ready!(this.poll_read_allowed(context))?;
-            if this.clock.is_over() {
-                // It goes on after those that are ready now.
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            let before = buffer.filled().len();
-            ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-            this.charge(&buffer.filled()[before..]);
+            ready!(this.poll_turn(context));
+            let most = buffer.remaining().min(READ_BYTES);
+            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
+            ready!(Pin::new(&mut this.stream).poll_read(context, &mut part))?;
+            this.has_waited = false;
+            this.charge(part.filled());
+            let count = part.filled().len();
+            buffer.advance(count);
             Poll::Ready(Ok(()))
         })
     }
@@ -152,7 +174,10 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_timed(context, |this, context| Pin::new(&mut this.stream).poll_write(context, bytes))
+        self.poll_timed(context, |this, context| {
+            ready!(this.poll_turn(context));
+            Pin::new(&mut this.stream).poll_write(context, bytes)
+        })
     }
 
     fn poll_write_vectored(
@@ -161,6 +186,7 @@ impl AsyncWrite for Connection {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.poll_timed(context, |this, context| {
+            ready!(this.poll_turn(context));
             Pin::new(&mut this.stream).poll_write_vectored(context, slices)
         })
     }
@@ -175,5 +201,41 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        time::timeout,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_user_that_is_always_in_debt_waits_before_each_read_and_is_read_all_the_same() {
+        let (mut client, server) = UnixStream::pair().unwrap();
+        let admission = Admission::new(u32::MAX, 1 << 20);
+        let mut connection = Connection::admit(&admission, server).unwrap();
+        client.write_all(&vec![0; 2 * READ_BYTES]).await.unwrap();
+        let scheduler = connection.slot.share.scheduler.clone();
+        scheduler.charge(Duration::from_secs(1));
+        let debt = scheduler.debt().unwrap();
+        let owing = tokio::spawn(async move {
+            loop {
+                scheduler.charge(Duration::from_secs(1));
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let (begun, mut bytes) = (Instant::now(), vec![0; 3 * READ_BYTES]);
+        for _ in 0..2 {
+            let count = timeout(Duration::from_secs(60), connection.read(&mut bytes)).await.unwrap().unwrap();
+            assert_eq!(count, READ_BYTES, "so much at a time");
+        }
+        assert!(begun.elapsed() >= debt, "it has waited for {debt:?}, more than once");
+        owing.abort();
     }
 }

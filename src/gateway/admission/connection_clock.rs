@@ -11,7 +11,7 @@ use std::{
 use super::scheduler::thread_cpu_time;
 
 /// After so much of it in one turn a connection lets others have theirs.
-const TURN: Duration = Duration::from_micros(500);
+const TURN: Duration = Duration::from_micros(100);
 
 /// The clock of one connection.
 #[derive(Debug, Default)]
@@ -64,9 +64,9 @@ mod tests {
         let elsewhere = thread::spawn(|| thread::current().id()).join().unwrap();
         let at = Duration::from_micros;
         assert_eq!(clock.lap_at(here, at(1_000)), Duration::ZERO, "nothing is known of before");
-        assert_eq!(clock.lap_at(here, at(1_300)), at(300));
+        assert_eq!(clock.lap_at(here, at(1_060)), at(60));
         assert!(!clock.is_over());
-        assert_eq!(clock.lap_at(here, at(1_500)), at(200));
+        assert_eq!(clock.lap_at(here, at(1_100)), at(40));
         assert!(clock.is_over());
         clock.end_turn();
         assert_eq!(clock.lap_at(here, at(9_000)), Duration::ZERO, "others had the thread meanwhile");

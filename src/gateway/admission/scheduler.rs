@@ -42,9 +42,15 @@ impl CallScheduler {
         })
     }
 
-    /// Pays for processor time that was spent on the user. Nothing waits for a debt here: the next turn of a call does.
+    /// Pays for processor time that was spent on the user. Nothing waits for a debt here: the next turn of a call does, and the next
+    /// read of a connection.
     pub(super) fn charge(&self, spent: Duration) {
         let _ = self.cpu.take(spent.as_secs_f64());
+    }
+
+    /// How long the user has to wait until what was spent on it is paid for; `None` when nothing is owed.
+    pub(super) fn debt(&self) -> Option<Duration> {
+        self.cpu.take(0.0)
     }
 }
 
@@ -95,7 +101,7 @@ impl<F: Future> ScheduledCall<F> {
                     turn
                 }
             };
-            match self.scheduler.cpu.take(0.0) {
+            match self.scheduler.debt() {
                 Some(debt) if self.queue == CallQueue::Normal => {
                     self.paused = Some((Box::pin(sleep(debt)), permit))
                 }

@@ -38,7 +38,7 @@ const RESPONSE_BYTES: u64 = 32 << 20;
 /// Seconds of a processor that one user's calls, and the HTTP/2 of its connections, may take in a second, and at once. There are two
 /// workers.
 const CPU_PER_S: f64 = 0.5;
-const CPU_BURST: f64 = 0.1;
+const CPU_BURST: f64 = 0.02;
 /// Units that the HTTP/2 frames of one user may cost in a second, and at once. `frames` has the costs.
 const FRAME_UNITS_PER_S: f64 = 100_000.0;
 const FRAME_UNITS_BURST: f64 = 200_000.0;
