@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -126,7 +127,7 @@ async fn a_stopped_supervisor_keeps_nothing_from_its_end() {
             assert!(Process::all_marked(&marker).is_empty(), "the gateway's stop");
         }),
     ];
-    futures_util::future::join_all(ends).await;
+    future::join_all(ends).await;
     gateway.stop();
 }
 
@@ -220,13 +221,19 @@ async fn every_state_ends_below_a_supervisor_with_a_subordinate_id() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long: .ci/run runs it"]
 async fn a_stopped_supervisor_with_a_subordinate_id_keeps_nothing_from_its_end() {
-    for tree in [Tree::Given, Tree::None] {
-        let Some(gateway) = gateway_with_subordinate_ids(tree) else { return };
-        let ways = ["kill", "time limit", "close"];
-        futures_util::future::join_all(ways.map(|way| ends_with_a_stopped_supervisor(&gateway, tree, way)))
-            .await;
-        ends_with_a_stopped_supervisor(&gateway, tree, "the gateway's stop").await;
-    }
+    // All at once: each waits out the gateway's own deadline.
+    let of_a_tree = |tree| async move {
+        let (Some(gateway), Some(stopping)) =
+            (gateway_with_subordinate_ids(tree), gateway_with_subordinate_ids(tree))
+        else {
+            return;
+        };
+        let ends =
+            ["kill", "time limit", "close"].map(|way| ends_with_a_stopped_supervisor(&gateway, tree, way));
+        let stops = ends_with_a_stopped_supervisor(&stopping, tree, "the gateway's stop");
+        future::join(future::join_all(ends), stops).await;
+    };
+    future::join(of_a_tree(Tree::Given), of_a_tree(Tree::None)).await;
 }
 
 async fn ends_with_a_stopped_supervisor(gateway: &Arc<Gateway>, tree: Tree, way: &str) {
@@ -397,7 +404,7 @@ enum Kept {
 async fn a_tracer_in_another_terminal_does_not_keep_an_ended_command() {
     let gateway = Gateway::start();
     let ways = [Kept::Killed, Kept::TimeLimit, Kept::IdleLimit];
-    futures_util::future::join_all(ways.map(|way| is_not_kept(&gateway, way))).await;
+    future::join_all(ways.map(|way| is_not_kept(&gateway, way))).await;
     gateway.stop();
 }
 

@@ -17,7 +17,7 @@ use prost_types::Duration as ApiDuration;
 use tonic::Streaming;
 
 use super::{
-    Attack, Caller, Gateway, Refusal,
+    Attack, Caller, DEADLINE, Gateway, Refusal,
     api::{
         self, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, EnvVar, ExitCause,
         GetOutputRequest, GetOutputResponse, GetTerminalRequest, KillTerminalRequest, Outcome, OutputMode,
@@ -446,7 +446,12 @@ impl Terminal {
         let mut events = self.stream(OutputStream::Unspecified, 0, Follow::Yes).await;
         let mut seen = Vec::new();
         loop {
-            let event = within(text, events.message()).await.expect("the stream goes on");
+            let event = tokio::time::timeout(DEADLINE, events.message())
+                .await
+                .unwrap_or_else(|_| {
+                    panic!("waited {DEADLINE:?} in vain for {text:?}: {:?}", String::from_utf8_lossy(&seen))
+                })
+                .expect("the stream goes on");
             match event.and_then(|e| e.event) {
                 Some(stream_output_response::Event::Chunk(chunk)) => seen.extend_from_slice(&chunk.data),
                 Some(stream_output_response::Event::Gap(_)) => {}
