@@ -21,23 +21,34 @@ use nix::{
 /// The most that is read of a kernel file, in bytes.
 const MAX_READ_BYTES: usize = 1 << 20;
 
-/// Gives something in a directory another name there, unless something has that name (renameat2(2), which not every C library has).
+/// Gives something in a directory another name there, unless something has that name.
 ///
 /// # Errors
 /// `EEXIST`: the name is taken; `EINVAL`: the file system cannot tell.
 pub fn rename_absent(directory: BorrowedFd<'_>, name: &OsStr, new_name: &OsStr) -> Result<(), Errno> {
+    rename_with(directory, name, new_name, libc::RENAME_NOREPLACE)
+}
+
+/// Lets two things in a directory have each other's name, in one step.
+///
+/// # Errors
+/// `ENOENT`: one of them is not there; `EINVAL`: the file system cannot do it.
+pub fn exchange(directory: BorrowedFd<'_>, name: &OsStr, other: &OsStr) -> Result<(), Errno> {
+    rename_with(directory, name, other, libc::RENAME_EXCHANGE)
+}
+
+/// renameat2(2), which not every C library has.
+fn rename_with(
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
+    new_name: &OsStr,
+    flags: libc::c_uint,
+) -> Result<(), Errno> {
     let (name, new_name) = (c_path(Path::new(name))?, c_path(Path::new(new_name))?);
     let directory = directory.as_raw_fd();
     // SAFETY: the paths end with a NUL and outlive the call, which reads them.
     let done = unsafe {
-        libc::syscall(
-            libc::SYS_renameat2,
-            directory,
-            name.as_ptr(),
-            directory,
-            new_name.as_ptr(),
-            libc::RENAME_NOREPLACE,
-        )
+        libc::syscall(libc::SYS_renameat2, directory, name.as_ptr(), directory, new_name.as_ptr(), flags)
     };
     Errno::result(done).map(drop)
 }

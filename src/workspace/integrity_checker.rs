@@ -251,24 +251,16 @@ impl IntegrityChecker {
         let action = match (on_change, before) {
             (OnChange::Report, _) => Ok(ChangeAction::Reported),
             (on_change, Some(before @ (FileContent::File { .. } | FileContent::Link(_)))) => {
-                let kept = match on_change {
-                    OnChange::Quarantine => self.tree.quarantine(&file.path),
-                    OnChange::Undo | OnChange::Report => Ok(()),
-                };
-                match kept.and_then(|()| self.tree.restore(&file.path, before)) {
-                    Ok(()) => Ok(ChangeAction::Restored),
-                    // No room for what was there: what is there now must not stay.
-                    Err(_) if kept.is_ok() && on_change == OnChange::Quarantine => {
-                        Ok(ChangeAction::Quarantined)
+                let done = match on_change {
+                    OnChange::Quarantine => self.restore_and_quarantine(&file.path, before),
+                    OnChange::Undo | OnChange::Report => {
+                        self.tree.restore(&file.path, before).map(|()| ChangeAction::Restored)
                     }
-                    Err(errno) => self
-                        .tree
-                        .quarantine(&file.path)
-                        .map(|()| ChangeAction::Quarantined)
-                        .map_err(|_| errno),
-                }
+                };
+                // No room for what was there: what is there now must not stay.
+                done.or_else(|errno| self.quarantine(&file.path).map_err(|_| errno))
             }
-            (_, _) => self.tree.quarantine(&file.path).map(|()| ChangeAction::Quarantined),
+            (_, _) => self.quarantine(&file.path),
         };
         if action == Err(Errno::ENOENT) {
             // It was removed meanwhile, or quarantined with its directory.
@@ -292,6 +284,21 @@ impl IntegrityChecker {
                 self.failed_undos.insert(file.path, file.content);
             }
             ChangeAction::Failed(_) | ChangeAction::Restored | ChangeAction::Quarantined => {}
+        }
+    }
+
+    fn quarantine(&self, path: &Path) -> Result<ChangeAction, Errno> {
+        self.tree.quarantine(path).map(|()| ChangeAction::Quarantined)
+    }
+
+    fn restore_and_quarantine(&self, path: &Path, before: &FileContent) -> Result<ChangeAction, Errno> {
+        match self.tree.restore_and_quarantine(path, before) {
+            // On this file system there is a moment without a file.
+            Err(Errno::EINVAL) => {
+                let quarantined = self.quarantine(path)?;
+                Ok(self.tree.restore(path, before).map_or(quarantined, |()| ChangeAction::Restored))
+            }
+            done => done.map(|()| ChangeAction::Restored),
         }
     }
 

@@ -20,7 +20,7 @@ use nix::{
     unistd::{UnlinkatFlags, symlinkat, unlinkat, write},
 };
 
-use crate::sys::file::rename_absent;
+use crate::sys::file::{exchange, rename_absent};
 
 /// The most bytes of a control file that are read; a longer one counts as [`Content::Unsupported`].
 pub const MAX_CONTROL_FILE_BYTES: usize = 1 << 20;
@@ -183,18 +183,12 @@ impl Tree {
         Ok(FileContent::File { bytes, mode: stat.st_mode & 0o7777 })
     }
 
-    /// Makes a path hold what it held before. What is there is lost.
+    /// Makes a path hold what it held before. What is there is lost, but for a directory.
     pub fn restore(&self, path: &Path, before: &FileContent) -> Result<(), Errno> {
         let (directory, name) = self.open_parent(path)?;
         let new = suffixed(name, RESTORE_MARK);
         with_write_permission(&directory, || {
-            match before {
-                FileContent::File { bytes, mode } => make_file(&directory, &new, bytes, *mode)?,
-                FileContent::Link(target) => symlinkat(target.as_path(), &directory, new.as_os_str())?,
-                FileContent::Absent | FileContent::Directory | FileContent::Unsupported => {
-                    return Err(Errno::ENOENT);
-                }
-            }
+            make(&directory, &new, before)?;
             let done = match renameat(&directory, new.as_os_str(), &directory, name) {
                 // A directory is in the place.
                 Err(Errno::EISDIR) => {
@@ -207,6 +201,22 @@ impl Tree {
                 let _ = unlinkat(&directory, new.as_os_str(), UnlinkatFlags::NoRemoveDir);
             }
             done
+        })
+    }
+
+    /// Makes a path hold what it held before, and gives what is there a name that no tool reads, in one step: the path is never without a
+    /// file.
+    ///
+    /// # Errors
+    /// `ENOENT`: nothing is there; `EINVAL`: the file system cannot do it. Nothing has changed then.
+    pub fn restore_and_quarantine(&self, path: &Path, before: &FileContent) -> Result<(), Errno> {
+        let (directory, name) = self.open_parent(path)?;
+        let new = suffixed(name, QUARANTINE_MARK);
+        with_write_permission(&directory, || {
+            make(&directory, &new, before)?;
+            exchange(directory.as_fd(), &new, name).inspect_err(|_| {
+                let _ = unlinkat(&directory, new.as_os_str(), UnlinkatFlags::NoRemoveDir);
+            })
         })
     }
 
@@ -245,6 +255,14 @@ fn suffixed(name: &OsStr, part: &str) -> OsString {
     new.push(part);
     new.push(ulid::Ulid::generate().to_string());
     new
+}
+
+fn make(directory: &OwnedFd, name: &OsStr, content: &FileContent) -> Result<(), Errno> {
+    match content {
+        FileContent::File { bytes, mode } => make_file(directory, name, bytes, *mode),
+        FileContent::Link(target) => symlinkat(target.as_path(), directory, name),
+        FileContent::Absent | FileContent::Directory | FileContent::Unsupported => Err(Errno::ENOENT),
+    }
 }
 
 fn make_file(directory: &OwnedFd, name: &OsStr, bytes: &[u8], mode: u32) -> Result<(), Errno> {
