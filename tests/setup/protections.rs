@@ -108,8 +108,9 @@ fn what_is_taken_away_is_missed_by_name_and_cause() {
     let network = row(&bounded, "namespace-network");
     assert!(network.contains("\"missing\"") && network.contains("user.max_net_namespaces is 0"), "{network}");
     assert!(row(&bounded, "namespace-pid").contains("\"available\""), "{bounded}");
-    // As containers do it: a part of /proc is covered, and so no other /proc may show it.
-    let masked = doctor_after("mount -t tmpfs none /proc/sys");
+    // As containers do it: a part of each /proc is covered, and so no other /proc may show it.
+    let each = "while read -r _ at kind _; do [ $kind != proc ] || echo $at; done </proc/mounts";
+    let masked = doctor_after(&format!("for at in $({each}); do mount -t tmpfs none $at/sys; done"));
     let proc = row(&masked, "proc");
     assert!(proc.contains("\"missing\"") && proc.contains("unmasked"), "{proc}");
 }
