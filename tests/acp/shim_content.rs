@@ -1,5 +1,6 @@
 //! What editors are shown of terminals, and what they are asked.
 
+use crate::support::lacks;
 use std::{fs, path::Path};
 
 use serde_json::{Value, json};
@@ -178,6 +179,9 @@ fn an_exec_that_is_refused_within_a_command_is_a_line_of_its_output_for_the_agen
 
 #[test]
 fn what_a_rule_asks_about_a_connection_is_asked_in_the_editor_while_the_command_runs() {
+    if lacks(&["curl"]) {
+        return;
+    }
     let policies = tempfile::tempdir().expect("a directory");
     asking_policy(policies.path());
     let file = policies.path().join("default.toml");

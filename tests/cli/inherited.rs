@@ -1,5 +1,6 @@
 //! What `provost` was started with, and its commands are not: ignored and blocked signals.
 
+use crate::programs::lacks;
 use std::process::Command;
 
 use super::fixture::{Place, code, shown, stdout};
@@ -16,6 +17,9 @@ const HEARS: &str = "grep -E '^Sig(Blk|Ign)' /proc/self/status; kill -HUP $$; ec
 
 #[test]
 fn a_command_ignores_and_blocks_no_signal_whatever_its_gateway_was_started_with() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let outside = Command::new("python3")
         .args(["-c", DEAF, "/bin/sh", "-c", HEARS])
         .output()
@@ -43,6 +47,9 @@ fn a_command_ignores_and_blocks_no_signal_whatever_its_gateway_was_started_with(
 
 #[test]
 fn a_gateway_ends_when_it_is_told_to_whatever_was_blocked() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let place = Place::new();
     let socket = place.path().join("deaf.sock");
     let mut gateway = Command::new("python3")

@@ -1,5 +1,6 @@
 //! `provost run`.
 
+use crate::programs::lacks;
 use std::{
     fs,
     io::{Read, Write},
@@ -251,6 +252,9 @@ fn the_working_directory_is_the_workspace_or_the_one_given() {
 /// Programs that are told to try again do so for a minute, and say nothing meanwhile.
 #[test]
 fn without_a_network_a_name_is_refused_and_not_tried_again() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let place = Place::new();
     let look = "import socket\ntry: socket.getaddrinfo('registry.example.org', 443)\nexcept socket.gaierror as e: print(e.errno == socket.EAI_NONAME, e)\nprint(socket.getaddrinfo('localhost', 80)[0][4][0])";
     let output = place.output(&["--network", "none"], &["python3", "-c", look]);
@@ -305,6 +309,9 @@ fn a_signal_stops_the_whole_tree() {
 
 #[test]
 fn an_interrupt_is_the_commands_to_treat() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let place = Place::new();
     let script = "import signal, time\ntry:\n  print('ready', flush=True); time.sleep(60)\nexcept KeyboardInterrupt:\n  print('cleaned up', flush=True); raise SystemExit(7)";
     let mut run = place.run(&[], &["python3", "-c", script]);

@@ -1,5 +1,6 @@
 //! Sessions with a name: several `provost run` meet in one, and nobody else does. A gateway that ends when it is idle.
 
+use crate::programs::lacks;
 use std::{fs, process::Output, process::Stdio};
 
 use crate::{
@@ -16,6 +17,9 @@ fn run(place: &Place, gateway: &Gateway, options: &[&str], script: &str) -> Outp
 
 #[test]
 fn a_server_in_one_command_and_its_client_in_another_meet_in_a_session_with_a_name() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let place = Place::new();
     let gateway = Gateway::start(&place);
     let script = "import http.server, socketserver\nserver = socketserver.TCPServer(('127.0.0.1', 8123), \

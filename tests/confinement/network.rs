@@ -1,5 +1,6 @@
 //! The network of a command: its own loopback and nothing else, unless the host's was asked for.
 
+use crate::support::lacks;
 use std::{
     net::TcpListener,
     os::{
@@ -36,6 +37,9 @@ async fn the_hosts_loopback_and_the_metadata_address_cannot_be_reached() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn commands_of_one_session_reach_each_other_over_their_loopback_and_another_session_does_not() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let gateway = Gateway::shared();
     in_session(&gateway, async |one| {
         in_session(&gateway, async |other| {

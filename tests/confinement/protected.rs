@@ -1,6 +1,7 @@
 //! What people's tools run outside can't be changed from inside: hooks, also where there are none yet, and agents'
 //! configuration. Honest work in the same repository goes on.
 
+use crate::support::lacks;
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use crate::support::{Gateway, Mounted, Session, code, in_session, is_root, new_workspace, skip};
@@ -65,6 +66,9 @@ async fn honest_work_goes_on(session: &Session) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_hook_cannot_be_planted_and_a_commit_can_be_made() {
+    if lacks(&["python3"]) {
+        return;
+    }
     in_session(&Gateway::shared(), async |session| {
         outside(&session.workspace, REPOSITORY);
         nothing_can_be_planted(session).await;
@@ -75,6 +79,9 @@ async fn a_hook_cannot_be_planted_and_a_commit_can_be_made() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_hook_cannot_be_planted_where_there_is_no_directory_of_hooks() {
+    if lacks(&["python3"]) {
+        return;
+    }
     in_session(&Gateway::shared(), async |session| {
         outside(&session.workspace, &format!("{REPOSITORY} && rm -r .git/hooks"));
         let before = outside(&session.workspace, "find . | sort");

@@ -1,5 +1,6 @@
 //! One forbidden thing at a time: it works outside, and inside it fails with the errno that is meant.
 
+use crate::support::lacks;
 use crate::support::{Attack, Gateway, Session, in_session, is_root, run_outside, skip};
 
 /// What the attack does outside, as root.
@@ -248,6 +249,9 @@ async fn sockets_of_families_that_reach_past_the_network_namespace_are_refused()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_builds_and_tests_need_works() {
+    if lacks(&["python3"]) {
+        return;
+    }
     in_session(&Gateway::shared(), async |session| {
         for (verb, arguments) in [
             ("ptrace_own", &[][..]),

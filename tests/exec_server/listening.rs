@@ -1,5 +1,6 @@
 //! `provost exec-server --listen`: who is served and who is refused, and that each client has a session of its own.
 
+use crate::support::lacks;
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -40,6 +41,9 @@ fn clients_with_the_token_run_commands_in_sessions_of_their_own_which_end_with_t
 
 #[test]
 fn without_the_token_with_another_host_or_from_another_origin_no_websocket_is_opened() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let gateway = Gateway::start();
     let server = ListeningServer::start(&gateway, &[]);
     let (host, token) = (format!("Host: {}", server.authority), server.token());
@@ -89,6 +93,9 @@ fn without_the_token_with_another_host_or_from_another_origin_no_websocket_is_op
 
 #[test]
 fn another_user_is_refused_even_with_the_token() {
+    if lacks(&["python3"]) {
+        return;
+    }
     if !is_root() {
         return support::skip("only root can start a process of another user");
     }

@@ -1,5 +1,6 @@
 //! Caches that outlive their sessions: who finds them, what is not kept, and what they never reach.
 
+use crate::programs::lacks;
 use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},
@@ -335,6 +336,9 @@ fn another_profile_network_or_workspace_finds_nothing_as_an_ordinary_user() {
 
 #[test]
 fn a_command_with_a_secret_neither_finds_a_kept_cache_nor_leaves_one() {
+    if lacks(&["python3"]) {
+        return;
+    }
     Person::root().or_else(Person::ordinary).into_iter().for_each(must_be_apart_from_secrets);
 }
 

@@ -6,6 +6,9 @@
 #[path = "../support/process_state.rs"]
 mod process_state;
 
+#[path = "../support/programs.rs"]
+mod programs;
+
 mod caches;
 mod kept_caches;
 mod kept_caches_of_tools;

@@ -1,5 +1,6 @@
 //! Who learns of a refused exec: the outcome, `provost run`, its report, the journal.
 
+use crate::support::lacks;
 use std::{fs, path::Path, process::Command, sync::Arc};
 
 use provost::proto::v1::ExecDenialCause;
@@ -71,6 +72,9 @@ pub(crate) fn records_in(journal: &Path, kind: &str) -> Vec<Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_gate_a_makefile_does_what_a_rule_denies() {
+    if lacks(&["make"]) {
+        return;
+    }
     let gateway = Gateway::with_policy(ungated);
     in_session(&gateway, async |session| {
         fs::write(session.workspace.join("Makefile"), MAKEFILE).expect("a file can be made");
@@ -85,6 +89,9 @@ async fn without_a_gate_a_makefile_does_what_a_rule_denies() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_exec_that_is_refused_in_a_makefile_is_told_also_when_make_ends_with_0() {
+    if lacks(&["make"]) {
+        return;
+    }
     let gateway = gateway();
     let session = Session::open(&gateway).await;
     fs::write(session.workspace.join("Makefile"), MAKEFILE).expect("a file can be made");

@@ -1,5 +1,6 @@
 //! fish as a kept shell: what the other shells are shown to do, in a grammar of its own and with an editor that cannot be turned off.
 
+use crate::support::lacks;
 use std::sync::Arc;
 
 use tonic::Code;
@@ -269,6 +270,9 @@ fn without_gate_or_id(policy: &mut toml::Table) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_for_fish_is_not_read_as_one_for_sh() {
+    if lacks(&["fish"]) {
+        return;
+    }
     // What fish makes of it, where it may run.
     in_fish(&Gateway::shared(), async |session, _| {
         let ran = session.command("fish").args(["--no-config", "-c", TWO_READINGS]).finish().await.text();

@@ -1,5 +1,6 @@
 //! T8, T9: waiting, and what an outcome says.
 
+use crate::support::lacks;
 use std::time::Duration;
 
 use tonic::Code;
@@ -44,6 +45,9 @@ async fn a_signal_comes_back_by_its_name_and_not_as_a_code() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn an_outcome_says_what_was_used() {
+    if lacks(&["python3"]) {
+        return;
+    }
     in_session(&Gateway::shared(), async |session| {
         let done = session
             .command("python3")

@@ -1,6 +1,7 @@
 //! The loopback is a session's, too: a server in one command and its client in another one meet, whether they have one sandbox or each has
 //! its own for want of cgroups.
 
+use crate::support::lacks;
 use std::{fs, path::Path, sync::Arc};
 
 use crate::support::{
@@ -196,11 +197,17 @@ fn options() -> Options {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn commands_of_one_sandbox_meet_on_the_loopback() {
+    if lacks(&["python3"]) {
+        return;
+    }
     must_hold_for(options(), false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn commands_of_a_user_with_cgroups_meet_on_the_loopback() {
+    if lacks(&["python3"]) {
+        return;
+    }
     if !is_root() {
         return skip("only root can start a gateway as another user");
     }
@@ -209,6 +216,9 @@ async fn commands_of_a_user_with_cgroups_meet_on_the_loopback() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn commands_of_a_user_with_sandboxes_of_their_own_meet_on_the_loopback() {
+    if lacks(&["python3"]) {
+        return;
+    }
     if !is_root() {
         return skip("only root can start a gateway as another user");
     }
@@ -217,6 +227,9 @@ async fn commands_of_a_user_with_sandboxes_of_their_own_meet_on_the_loopback() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn commands_of_a_user_with_subordinate_ids_and_sandboxes_of_their_own_meet_on_the_loopback() {
+    if lacks(&["python3"]) {
+        return;
+    }
     if !is_root() {
         return skip("only root can start a gateway as another user");
     }
@@ -225,6 +238,9 @@ async fn commands_of_a_user_with_subordinate_ids_and_sandboxes_of_their_own_meet
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn commands_on_a_host_without_a_v2_tree_meet_on_the_loopback() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let mounts = fs::read_to_string("/proc/self/mounts").expect("a host has mounts");
     let mounted = |kind: &str| {
         let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());

@@ -1,5 +1,6 @@
 //! `provost mcp --http`: who is served and who is refused, by requests written out.
 
+use crate::support::lacks;
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
@@ -184,6 +185,9 @@ fn without_the_token_with_another_host_or_from_another_origin_nothing_is_answere
 
 #[test]
 fn another_user_is_refused_even_with_the_token() {
+    if lacks(&["python3"]) {
+        return;
+    }
     if !is_root() {
         return support::skip("only root can start a process of another user");
     }

@@ -28,6 +28,7 @@ mod forward;
 mod front_ends;
 mod life;
 mod names;
+mod needed;
 mod opened;
 mod opened_attacks;
 mod opened_secrets;

@@ -1,5 +1,6 @@
 //! docs/acp.md: the first checks, editors' settings, a confined agent, and the suite for proxies.
 
+use crate::support::lacks;
 use std::{fs, path::Path};
 
 use serde_json::Value;
@@ -61,6 +62,9 @@ fn of_json(value: &Value) -> Vec<String> {
 
 #[test]
 fn an_editors_settings_start_the_agent_behind_provost() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let person = Person::new();
     person.install_as(&person.at("bin").join(NAME), AGENT);
     for mut command in commands() {
@@ -74,6 +78,9 @@ fn an_editors_settings_start_the_agent_behind_provost() {
 
 #[test]
 fn a_confined_agent_starts_with_the_policy_of_the_page() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let person = Person::new();
     let policies = person.at("home").join("policies");
     fs::create_dir(&policies).expect("a directory can be made");

@@ -1,5 +1,6 @@
 //! docs/agents.md: the rows of its table that need no other program. Its blocks are run by `tests/mcp` and `tests/exec_server`.
 
+use crate::support::lacks;
 use crate::{
     readme::{AGENT, agent_behind, at, succeeded, text},
     support::{Gateway, Person},
@@ -7,6 +8,9 @@ use crate::{
 
 #[test]
 fn the_rows_of_the_table_start_an_agent() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let person = Person::new();
     // In the project, which the sandbox of a confined agent shows. Its name is its filter of system calls.
     let agent = person.at("project/agent");

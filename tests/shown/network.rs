@@ -1,5 +1,6 @@
 //! docs/network.md: its commands, its policies, and what a command is told.
 
+use crate::support::lacks;
 use std::{
     fs,
     net::TcpStream,
@@ -28,6 +29,9 @@ fn policies(person: &Person, name: &str, pieces: &[&str]) -> PathBuf {
 
 #[test]
 fn the_commands_run_and_the_rules_are_explained() {
+    if lacks(&["python3", "curl", "npm"]) {
+        return;
+    }
     let person = Person::new();
     npm_project(&person);
     let rules = policies(&person, "policies", &["id = \"registries\""]);
@@ -77,6 +81,9 @@ fn the_policies_are_what_the_page_says() {
 
 #[test]
 fn a_command_is_told_what_the_page_shows() {
+    if lacks(&["curl"]) {
+        return;
+    }
     let person = Person::new();
     let connect = "import socket, sys; socket.create_connection((sys.argv[1], 443), 60)";
     for (shown, options, host) in [
@@ -96,6 +103,9 @@ fn a_command_is_told_what_the_page_shows() {
 
 #[test]
 fn a_port_is_forwarded_to_the_loopback_and_to_a_socket() {
+    if lacks(&["python3", "curl"]) {
+        return;
+    }
     let (person, gateway) = (Person::new(), Gateway::start());
     let terminal = web_server(&person, &gateway);
     for line in lines(PAGE, "preview.sock") {

@@ -1,5 +1,6 @@
 //! README.md: the first command, single commands, a service, and the front ends for agents.
 
+use crate::support::lacks;
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
@@ -103,6 +104,9 @@ fn the_first_command_runs() {
 
 #[test]
 fn single_commands_run() {
+    if lacks(&["make", "npm", "python3"]) {
+        return;
+    }
     let (person, gateway) = (Person::new(), Gateway::start());
     person.write("Makefile", "test:\n\techo tested >tested\n");
     person.write("src/code", "code");
@@ -204,6 +208,9 @@ pub(crate) fn agent_behind(shell: &mut Command) -> Value {
 
 #[test]
 fn each_front_end_for_agents_answers() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let (person, gateway): (Person, Arc<Gateway>) = (Person::new(), Gateway::start());
     person.install_as(&person.at("bin/my-agent"), AGENT);
     // It stays, as the agent whose session this is.

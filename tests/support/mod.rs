@@ -18,6 +18,7 @@ mod pattern;
 mod person;
 mod policy;
 mod process_state;
+mod programs;
 mod session;
 mod sleepers;
 mod status;
@@ -34,6 +35,7 @@ pub use mounted::Mounted;
 pub use pattern::Pattern;
 pub use person::Person;
 pub use policy::{add_rule, deny_touch, offer_hosts_network, require_gate};
+pub use programs::lacks;
 pub use session::{
     Collected, Command, EndOfInput, Finished, Follow, RunResult, Session, Terminal, api_duration, code,
     in_session, new_workspace, seconds, signal_name,

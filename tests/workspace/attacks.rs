@@ -1,6 +1,7 @@
 //! Each way by which a command can leave code for people's tools: it works where changes are only reported, and does not
 //! where they are undone. Either way the outcome says it.
 
+use crate::support::lacks;
 use std::fs;
 
 use crate::{
@@ -279,12 +280,18 @@ fn mark(session: &Session) -> std::path::PathBuf {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn by_every_third_way_nothing_is_run_by_peoples_tools() {
+    if lacks(&["python3"]) {
+        return;
+    }
     nothing_is_run_by_peoples_tools(3).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long: .ci/run runs it"]
 async fn nothing_that_a_command_leaves_is_run_by_peoples_tools() {
+    if lacks(&["python3"]) {
+        return;
+    }
     nothing_is_run_by_peoples_tools(1).await;
 }
 

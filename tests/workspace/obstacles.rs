@@ -1,6 +1,7 @@
 //! What a command puts in the way of the look and of the undo: other kinds of files, closed directories, names, depth, and
 //! trees that change meanwhile.
 
+use crate::support::lacks;
 use std::fs;
 
 use crate::{
@@ -14,6 +15,9 @@ use crate::{
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_takes_its_place_a_configuration_is_put_back() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let gateway = gateway();
     for command in [
         "rm .git/config; mkfifo .git/config",
@@ -69,6 +73,9 @@ async fn what_a_command_closes_to_its_owner_is_looked_at_all_the_same() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_name_hides_a_repository_and_what_is_too_deep_is_said() {
+    if lacks(&["python3"]) {
+        return;
+    }
     let gateway = gateway();
     let session = session(&gateway, "workspace").await;
     for name in ["$(printf 'a\\nb')", "$(printf 'c\\377d')", "-e", "' '", "$(printf '\\033[2J')"] {
