@@ -50,8 +50,7 @@ pub use provost::proto::v1 as api;
 
 /// Says loudly that a test cannot be had on this host; fails instead where a CI host must have it.
 pub fn skip(why: &str) {
-    println!("SKIPPED: {why}");
-    eprintln!("SKIPPED: {why}");
+    programs::say_skipped(why);
     assert!(std::env::var("CI").as_deref() != Ok("true"), "skipped where CI must have it: {why}");
 }
 

@@ -1,6 +1,9 @@
 //! Programs of the host that a test needs and a host may lack.
 
-use std::path::Path;
+use std::{
+    io::{Write, stderr},
+    path::Path,
+};
 
 /// Where a sandbox finds programs, too.
 const DIRECTORIES: [&str; 3] = ["/usr/bin", "/usr/local/bin", "/bin"];
@@ -14,8 +17,13 @@ pub fn lacks(programs: &[&str]) -> bool {
         return false;
     }
     let said = format!("{} is not on this host", missing.join(", "));
-    println!("SKIPPED: {said}");
-    eprintln!("SKIPPED: {said}");
+    say_skipped(&said);
     assert!(std::env::var("CI").as_deref() != Ok("true"), "skipped where CI must have it: {said}");
     true
+}
+
+/// Past the harness, which shows what a test prints only when it fails.
+pub(crate) fn say_skipped(why: &str) {
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    let _ = writeln!(stderr(), "SKIPPED: {name}: {why}");
 }
