@@ -252,11 +252,13 @@ impl IntegrityChecker {
             (OnChange::Report, _) => Ok(ChangeAction::Reported),
             (on_change, Some(before @ (FileContent::File { .. } | FileContent::Link(_)))) => {
                 let done = match on_change {
-                    OnChange::Quarantine => self.restore_and_quarantine(&file.path, before),
-                    OnChange::Undo | OnChange::Report => {
-                        self.tree.restore(&file.path, before).map(|()| ChangeAction::Restored)
-                    }
+                    OnChange::Quarantine => self.tree.restore_and_quarantine(&file.path, before),
+                    OnChange::Undo | OnChange::Report => self.tree.restore(&file.path, before).map(|()| true),
                 };
+                let done = done.map(|is_restored| match is_restored {
+                    true => ChangeAction::Restored,
+                    false => ChangeAction::Quarantined,
+                });
                 // No room for what was there: what is there now must not stay.
                 done.or_else(|errno| self.quarantine(&file.path).map_err(|_| errno))
             }
@@ -289,17 +291,6 @@ impl IntegrityChecker {
 
     fn quarantine(&self, path: &Path) -> Result<ChangeAction, Errno> {
         self.tree.quarantine(path).map(|()| ChangeAction::Quarantined)
-    }
-
-    fn restore_and_quarantine(&self, path: &Path, before: &FileContent) -> Result<ChangeAction, Errno> {
-        match self.tree.restore_and_quarantine(path, before) {
-            // On this file system there is a moment without a file.
-            Err(Errno::EINVAL) => {
-                let quarantined = self.quarantine(path)?;
-                Ok(self.tree.restore(path, before).map_or(quarantined, |()| ChangeAction::Restored))
-            }
-            done => done.map(|()| ChangeAction::Restored),
-        }
     }
 
     /// Whether a tool's file runs nothing that was not accepted: a command cannot have written it, its content is harmless,

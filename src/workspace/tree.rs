@@ -204,20 +204,27 @@ impl Tree {
         })
     }
 
-    /// Makes a path hold what it held before, and gives what is there a name that no tool reads, in one step: the path is never without a
-    /// file.
+    /// Makes a path hold what it held before, and gives what is there a name that no tool reads: in one step, so that the path is never
+    /// without a file, but on a file system that cannot exchange names. Whether it holds that; if not, nothing is there.
     ///
     /// # Errors
-    /// `ENOENT`: nothing is there; `EINVAL`: the file system cannot do it. Nothing has changed then.
-    pub fn restore_and_quarantine(&self, path: &Path, before: &FileContent) -> Result<(), Errno> {
+    /// `ENOENT`: nothing was there. Nothing has changed then.
+    pub fn restore_and_quarantine(&self, path: &Path, before: &FileContent) -> Result<bool, Errno> {
         let (directory, name) = self.open_parent(path)?;
         let new = suffixed(name, QUARANTINE_MARK);
-        with_write_permission(&directory, || {
+        let exchanged = with_write_permission(&directory, || {
             make(&directory, &new, before)?;
             exchange(directory.as_fd(), &new, name).inspect_err(|_| {
                 let _ = unlinkat(&directory, new.as_os_str(), UnlinkatFlags::NoRemoveDir);
             })
-        })
+        });
+        match exchanged {
+            Err(Errno::EINVAL) => {
+                self.quarantine(path)?;
+                Ok(self.restore(path, before).is_ok())
+            }
+            done => done.map(|()| true),
+        }
     }
 
     /// Renames what is at a path to a name in the same directory that no tool reads.
