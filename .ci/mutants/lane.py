@@ -19,6 +19,9 @@ class Lane:
         (self.directory / "debug").mkdir(parents=True)
         atexit.register(shutil.rmtree, self.directory, ignore_errors=True)
         self.programs = json.loads((WORK / "programs.json").read_text())
+        shell = pathlib.Path(self.programs["provost"]).with_name("provost-shell")
+        if shell.exists():
+            shutil.copy2(shell, self.directory / "debug")
         self.number = {}
         self.offsets = {}
         self.reached = self.directory / "reached"

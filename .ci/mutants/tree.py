@@ -7,7 +7,7 @@ WORK = ROOT / "target" / "mutants"
 ORIGIN, TREE, BUILD, GUARD = WORK / "origin", WORK / "tree", WORK / "build", WORK / "guard"
 # Suites that run the library in their own process, and so are built with the mutants. The others run the program alone, and
 # are those of the checkout: a test that is written for a mutant runs without a build of the mutants.
-LINKED = ("lib", "runtime", "policy", "exec_gate", "gate")
+LINKED = ("lib", "audit", "runtime", "policy", "exec_gate", "gate")
 
 
 def build(files):
@@ -123,7 +123,7 @@ def programs(arguments, tree):
             target = message["target"]
             if message["profile"]["test"] or target["kind"] == ["test"]:
                 found["lib" if target["kind"] == ["lib"] else target["name"]] = message["executable"]
-            elif target["kind"] == ["bin"]:
+            elif target["kind"] == ["bin"] and target["name"] == "provost":
                 found["provost"] = message["executable"]
     return found
 
