@@ -75,7 +75,10 @@ pub fn code_of(text: &str) -> String {
             '"' => string_length(rest),
             // A character, not a lifetime.
             '\'' if rest.starts_with("'\\") || rest.chars().nth(2) == Some('\'') => {
-                rest[2..].find('\'').map_or(rest.len(), |end| end + 3)
+                // An escaped one may be the quote itself.
+                let inner = if rest.starts_with("'\\") { 2 } else { 1 };
+                let after: usize = rest.chars().take(inner + 1).map(char::len_utf8).sum();
+                rest[after..].find('\'').map_or(rest.len(), |end| after + end + 1)
             }
             _ => {
                 code.push(first);

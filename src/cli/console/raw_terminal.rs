@@ -115,9 +115,14 @@ mod tests {
         child.args([&name, "--exact", "--nocapture"]).env(CHILD, how).stdin(slave).stdout(stdout);
         let status = child.status().unwrap();
         assert_eq!(status.code(), Some(7));
-        let mut written = [0; 4096];
-        let length = nix::unistd::read(&pair.master, &mut written).unwrap();
-        let written = String::from_utf8_lossy(&written[..length]).into_owned();
+        // What is written arrives at the other side later, in its order: up to this mark all of it has come.
+        nix::unistd::write(&pair.slave, MARK.as_bytes()).unwrap();
+        let (mut written, mut part) = (Vec::new(), [0; 4096]);
+        while !written.ends_with(MARK.as_bytes()) {
+            let length = nix::unistd::read(&pair.master, &mut part).unwrap();
+            written.extend_from_slice(&part[..length]);
+        }
+        let written = String::from_utf8_lossy(&written[..written.len() - MARK.len()]).into_owned();
         assert!(written.contains(PROGRAM), "{written:?}");
         let has_left = written.ends_with("\x1b[?1049l\x1b[?1006l\x1b[?2004l");
         assert_eq!(has_left, how == PANICS, "{written:?}");
@@ -126,6 +131,8 @@ mod tests {
 
     /// What a full-screen program asks for.
     const PROGRAM: &str = "\x1b[?1049h\x1b[?2004h\x1b[?1006h";
+
+    const MARK: &str = "<end>";
 
     #[test]
     fn a_panic_of_any_thread_restores_the_terminal() {
