@@ -3,7 +3,7 @@
 //! Reads every file once, in constant memory, and writes nothing. May be run while the journal is being written: the
 //! file `head` is read first, so that it is never ahead of what is read after it.
 
-use std::io;
+use std::{cmp::Ordering, io};
 
 use crate::journal::format::{
     chain::{ChainHead, Hash, stated_hash},
@@ -151,24 +151,23 @@ impl Verifier<'_> {
             return self.accept(line, place);
         };
         let expected = last + 1;
-        let continues = hash.is_none_or(|hash| hash == line.previous);
-        if line.sequence == expected && continues {
-            return self.accept(line, place);
-        }
-        if line.sequence == expected {
-            let problem = "it and the record before it do not belong together";
-            let fault = self.fault(place.clone(), line.sequence, FaultKind::Changed, problem);
-            if let Some(fault) = fault {
-                self.chain_break =
-                    Some(ChainBreak { fault, before: self.last_position.clone(), this: line.chain_head() });
+        match line.sequence.cmp(&expected) {
+            Ordering::Less => return self.check_out_of_order(&line, place, last),
+            Ordering::Greater => self.report_missing(expected, &line, &place),
+            Ordering::Equal if hash.is_none_or(|hash| hash == line.previous) => {}
+            Ordering::Equal => {
+                let problem = "it and the record before it do not belong together";
+                let fault = self.fault(place.clone(), line.sequence, FaultKind::Changed, problem);
+                if let Some(fault) = fault {
+                    self.chain_break = Some(ChainBreak {
+                        fault,
+                        before: self.last_position.clone(),
+                        this: line.chain_head(),
+                    });
+                }
             }
-            return self.accept(line, place);
         }
-        if line.sequence > expected {
-            self.report_missing(expected, &line, &place, file);
-            return self.accept(line, place);
-        }
-        self.check_out_of_order(&line, place, last);
+        self.accept(line, place);
     }
 
     /// The first line of all.
@@ -185,24 +184,15 @@ impl Verifier<'_> {
     }
 
     /// Numbers are passed over.
-    fn report_missing(
-        &mut self,
-        expected: u64,
-        line: &JournalLine,
-        place: &LinePosition,
-        file: &JournalFile,
-    ) {
+    fn report_missing(&mut self, expected: u64, line: &JournalLine, place: &LinePosition) {
         let (kind, whose) = match &line.record {
-            Record::FileOpened(opened) if place.line == 1 => {
-                match opened.previous.as_deref() {
-                    // The file before is here, but not all of it.
-                    Some(previous) if previous == self.last_position.file => {
-                        (FaultKind::Truncated, &self.last_position)
-                    }
-                    Some(_) | None => (FaultKind::MissingFile, place),
+            Record::FileOpened(opened) => match opened.previous.as_deref() {
+                // The file before is here, but not all of it.
+                Some(previous) if previous == self.last_position.file => {
+                    (FaultKind::Truncated, &self.last_position)
                 }
-            }
-            _ if place.line == 1 && line.sequence == file.first_sequence => (FaultKind::MissingFile, place),
+                Some(_) | None => (FaultKind::MissingFile, place),
+            },
             _ => (FaultKind::Removed, place),
         };
         let whose = match kind {
@@ -270,8 +260,7 @@ impl Verifier<'_> {
                 let end = ChainHead { sequence: removed.last_sequence, hash: removed.last_hash };
                 // All of them, or those before the first one that is still there: deleting may be interrupted.
                 let explains = |(chain_head, first): &(ChainHead, LinePosition)| {
-                    *chain_head == end
-                        || (chain_head.sequence < end.sequence && removed.files.contains(&first.file))
+                    *chain_head == end || removed.files.contains(&first.file)
                 };
                 if self.unexplained_start.as_ref().is_some_and(explains) {
                     self.unexplained_start = None;

@@ -26,14 +26,16 @@ fn faults_beyond_the_list_are_counted() {
 
 #[test]
 fn a_missing_beginning_stands_first_and_what_it_pushes_out_is_counted() {
-    let mut check =
-        Verifier { unexplained_start: Some((ChainHead::START, position())), ..Verifier::default() };
-    for sequence in 0..MAX_FAULTS {
-        check.fault(position(), sequence as u64, FaultKind::Changed, "it is bad");
+    for (before, more) in [(MAX_FAULTS, 1), (MAX_FAULTS - 1, 0)] {
+        let mut check =
+            Verifier { unexplained_start: Some((ChainHead::START, position())), ..Verifier::default() };
+        for sequence in 0..before {
+            check.fault(position(), sequence as u64, FaultKind::Changed, "it is bad");
+        }
+        let report = check.finish(None);
+        assert_eq!(report.faults[0].kind, FaultKind::MissingFile);
+        assert_eq!((report.faults.len(), report.more_faults), (MAX_FAULTS, more));
     }
-    let report = check.finish(None);
-    assert_eq!(report.faults[0].kind, FaultKind::MissingFile);
-    assert_eq!((report.faults.len(), report.more_faults), (MAX_FAULTS, 1));
 }
 
 #[test]
