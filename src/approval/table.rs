@@ -138,7 +138,7 @@ impl ApprovalTable {
         let answer = entry.approval.answer.clone()?;
         match entry.approval.state {
             ApprovalStatus::Approved => {
-                let granted = grant(&entry.approval, &answer);
+                let granted = grant(&entry.approval);
                 Some((StoredAnswer::Approved(granted), self.close(id, ApprovalStatus::Used)?))
             }
             _ => Some((StoredAnswer::Denied(answer), self.close(id, ApprovalStatus::Denied)?)),
@@ -155,7 +155,7 @@ impl ApprovalTable {
         if entry.approval.state != ApprovalStatus::Approved || entry.deadline <= now {
             return None;
         }
-        let granted = grant(&entry.approval, entry.approval.answer.as_ref()?);
+        let granted = grant(&entry.approval);
         Some((granted, self.close(id, ApprovalStatus::Used)?))
     }
 
@@ -250,9 +250,9 @@ impl ApprovalTable {
     }
 }
 
-fn grant(approval: &Approval, answer: &Answer) -> policy::ApprovalGrant {
+fn grant(approval: &Approval) -> policy::ApprovalGrant {
     let action = &approval.request.action;
-    policy::ApprovalGrant::issue(&action.question, action.principal.to_string(), answer.approver.to_string())
+    policy::ApprovalGrant::issue(&action.question, action.principal.to_string())
 }
 
 #[cfg(test)]

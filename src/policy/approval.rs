@@ -77,18 +77,12 @@ pub struct ApprovalGrant {
     digest: Digest,
     generation: u64,
     principal: String,
-    approver: String,
 }
 
 impl ApprovalGrant {
-    /// Approves the request of `principal` that `question` is about, in the name of `approver`.
-    pub fn issue(question: &ApprovalQuestion, principal: String, approver: String) -> Self {
-        Self { digest: question.digest, generation: question.generation, principal, approver }
-    }
-
-    /// Who approved.
-    pub fn approver(&self) -> &str {
-        &self.approver
+    /// Approves the request of `principal` that `question` is about.
+    pub fn issue(question: &ApprovalQuestion, principal: String) -> Self {
+        Self { digest: question.digest, generation: question.generation, principal }
     }
 
     pub(super) fn covers(&self, digest: Digest, generation: u64, principal: &str) -> bool {

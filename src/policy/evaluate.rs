@@ -183,8 +183,7 @@ impl Evaluation<'_> {
                 }
             },
         }
-        let RuleVerdict { cause_rule: rule, observed, .. } = verdict;
-        Ok(Permit { digest, generation, rule, observed, spec })
+        Ok(Permit { digest, generation, rule: verdict.cause_rule, spec })
     }
 }
 

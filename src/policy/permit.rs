@@ -3,7 +3,7 @@
 //! Its fields are private and it is neither `Clone` nor `Default`. Outside of `policy` the only way to get one is
 //! [`Evaluation::decide`](super::Evaluation::decide), and the only way to the [`ExecSpec`] inside is to give the permit up.
 
-use super::{command::rule::Decision, digest::Digest, exec_spec::ExecSpec};
+use super::{digest::Digest, exec_spec::ExecSpec};
 
 /// Permission to run one exact command, once.
 #[derive(Debug)]
@@ -12,7 +12,6 @@ pub struct Permit {
     pub(super) digest: Digest,
     pub(super) generation: u64,
     pub(super) rule: Option<String>,
-    pub(super) observed: Vec<(String, Decision)>,
     pub(super) spec: ExecSpec,
 }
 
@@ -30,11 +29,6 @@ impl Permit {
     /// The rule that allowed it; absent where nothing in the request needed one.
     pub fn rule(&self) -> Option<&str> {
         self.rule.as_deref()
-    }
-
-    /// Rules in mode `observe`, and what they would have decided.
-    pub fn observed(&self) -> &[(String, Decision)] {
-        &self.observed
     }
 
     /// The command, for choosing its sandbox.

@@ -56,9 +56,16 @@ async fn what_is_pending_is_listed_by_session_until_it_is_answered() {
     in_session(&gateway, async |session| {
         in_session(&gateway, async |other| {
             let desk = Desk::of(&session.caller);
+            let mut changes_of_other = desk.try_watch(&other.id).await.expect("it is there");
             let id = post(touch(session, "made")).await;
             let of_other = post(touch(other, "made")).await;
             assert_eq!(desk.pending("").await, [id.clone(), of_other.clone()]);
+            assert_eq!(desk.pages(1).await, [[id.clone()], [of_other.clone()]]);
+            // Nothing of another session is seen by who watches one: neither as it happens nor in the snapshot.
+            let mut snapshot_of_other = desk.try_watch(&other.id).await.expect("it is there");
+            for watch in [&mut changes_of_other, &mut snapshot_of_other] {
+                assert_eq!(watch.must_be(ApprovalState::Pending).await.id, of_other);
+            }
             assert_eq!(desk.pending(&session.id).await, std::slice::from_ref(&id));
             assert_eq!(desk.pending(&other.id).await, std::slice::from_ref(&of_other));
             desk.deny(&id).await;

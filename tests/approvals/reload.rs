@@ -66,7 +66,10 @@ async fn every_way_of_changing_a_file_is_followed() {
     assert_eq!((first.generation, first.loads), (1, 1));
     assert_eq!(first.files, [directory.join("default.toml").display().to_string()]);
     assert_eq!((first.rules, first.default_profile.as_str()), (3, "workspace"));
-    assert!(first.load_problem.is_none() && first.loaded_at.is_some());
+    assert!(first.load_problem.is_none());
+    let begun = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("it is later");
+    let loaded_at = first.loaded_at.expect("it was loaded").seconds;
+    assert!((begun.as_secs().cast_signed() - loaded_at).abs() < 3_600, "{loaded_at}");
 
     // Each is the same number of rules as before it, so that nothing but the content tells.
     let steps: Vec<(&str, u32, Change<'_>)> = vec![
@@ -253,6 +256,7 @@ async fn an_explanation_is_for_the_callers_own_sessions_only() {
         let bad = check("p.toml", "default_profile = 'a'\n[profile.a]\nno_such_key = 1\n").await;
         let problem = bad.expect("it is checked").problem.expect("it is wrong");
         assert_eq!((problem.file.as_str(), problem.line, problem.column), ("p.toml", 3, 1), "{problem:?}");
+        assert!(problem.rendered.contains("3 | no_such_key = 1\n  | ^"), "{problem:?}");
     })
     .await;
 }

@@ -1,14 +1,21 @@
 //! A journal on a disk without room: nothing is started, everything else goes on, and it comes back by itself.
 
-use std::time::Duration;
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    os::unix::fs::OpenOptionsExt,
+    time::Duration,
+};
 
+use nix::sys::signal::Signal;
+use serde_json::Value;
 use tonic::Code;
 use tonic_health::pb::health_check_response::ServingStatus;
 
 use crate::{
     disk::{SmallDisk, becomes},
-    kinds, must_be_intact, records,
-    support::{Refusal, Session, api::TerminalState, eventually},
+    kinds, must_be_intact, record, records,
+    support::{Gateway, Refusal, Session, api::TerminalState, eventually},
 };
 
 fn must_be_the_journal(refusal: &Refusal) {
@@ -21,11 +28,27 @@ fn must_be_the_journal(refusal: &Refusal) {
     assert_eq!(refusal.meta("errno"), libc::ENOSPC.to_string(), "{refusal:?}");
 }
 
+/// A command with a secret has a sandbox of its own.
+async fn gives_printenv_a_secret(gateway: &Gateway, disk: &SmallDisk) {
+    let file = gateway.directory().join("kept");
+    let mut secret = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&file).expect("a file");
+    secret.write_all(b"a-value-that-is-kept\n").expect("it can be written");
+    let rule = format!(
+        "[secrets.KEPT]\nfile = {file:?}\n\
+         [[rule]]\nid = 'kept'\ndecision = 'allow'\nargv = ['printenv', '**']\neffects.secrets = ['KEPT']\n"
+    );
+    fs::write(gateway.directory().join("policies/kept.toml"), rule).expect("a policy can be written");
+    gateway.signal(Signal::SIGHUP);
+    let is_second = |record: &Value| record["kind"] == "policy_loaded" && record["generation"] == 2;
+    record(&disk.directory(), "the second policy", is_second).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_full_disk_refuses_commands_and_lets_kills_and_releases_go_on_until_it_has_room() {
     let Some(disk) = SmallDisk::mount() else { return };
     let gateway = disk.gateway();
     becomes(&gateway, ServingStatus::Serving).await;
+    gives_printenv_a_secret(&gateway, &disk).await;
     let session = Session::open(&gateway).await;
     let killed = session.idle(&session.marker()).create().await;
     let released = session.idle(&session.marker()).create().await;
@@ -69,6 +92,13 @@ async fn a_full_disk_refuses_commands_and_lets_kills_and_releases_go_on_until_it
     for _ in 0..3 {
         must_be_the_journal(&session.command("true").refusal().await);
     }
+    // No sandbox is brought up for a command that is not written, whether it would be shared or not.
+    let sandboxes = || fs::read_dir(gateway.state.join("sandboxes")).expect("it is there").count();
+    let up = sandboxes();
+    let offline = session.command("true").with(|request| request.profile = "offline".into());
+    must_be_the_journal(&offline.refusal().await);
+    must_be_the_journal(&session.command("printenv").refusal().await);
+    assert_eq!(sandboxes(), up);
     becomes(&gateway, ServingStatus::NotServing).await;
     let doctor = std::process::Command::new(env!("CARGO_BIN_EXE_provost"))
         .args(["doctor", "-o", "json", "--state"])

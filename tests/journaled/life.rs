@@ -191,6 +191,15 @@ async fn policies_that_come_into_force_and_those_that_do_not_are_written() {
     let is_second = |record: &Value| record["kind"] == "policy_loaded" && record["generation"] == 2;
     let loaded = record(&directory, "the second policy", is_second).await;
     assert_eq!(loaded["files"].as_array().map(Vec::len), Some(2));
+    in_session(&gateway, async |session| {
+        let terminal = session.sh("true").create().await;
+        let of_terminal = |record: &Value| record["terminal"] == *terminal.info.id;
+        let is_decision = |record: &Value| record["kind"] == "decision" && of_terminal(record);
+        assert_eq!(record(&directory, "the decision", is_decision).await["generation"], 2);
+        terminal.wait().await;
+        terminal.release().await;
+    })
+    .await;
     fs::write(&more, "no toml").expect("it can be written");
     gateway.signal(Signal::SIGHUP);
     let refused = record(&directory, "the refusal", |record| record["kind"] == "policy_refused").await;

@@ -91,7 +91,9 @@ fn an_approval_is_found_by_its_request_only_and_once() {
         table.take_answer(Principal { uid: 1 }, digest, generation, now).is_none(),
         "nobody has answered"
     );
-    table.answer(id, answer(ApproverDecision::Approve), &config(), now).unwrap();
+    let answered = answer(ApproverDecision::Approve);
+    let expires_at = answered.at + SOON;
+    assert_eq!(table.answer(id, answered, &config(), now).unwrap().expires_at, expires_at);
     assert_eq!(
         table.answer(id, answer(ApproverDecision::Deny), &config(), now).unwrap_err(),
         ApprovalStatus::Approved

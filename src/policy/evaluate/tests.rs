@@ -184,7 +184,7 @@ fn an_approval_answers_its_own_question_only() {
     let push = command("git", &["push"]);
     let Err(Denial::NeedsApproval(question)) = decide(&policy(), &push) else { panic!("it asks") };
     assert_eq!(question.rule, "publish");
-    let approval = || ApprovalGrant::issue(&question, "uid:1000".into(), "uid:0".into());
+    let approval = || ApprovalGrant::issue(&question, "uid:1000".into());
     assert!(policy().evaluate(&push, &NominalResolver).decide(Some(approval())).is_ok());
     let other = [
         command("git", &["push", "-f"]),
@@ -281,7 +281,7 @@ fn a_yes_is_bound_to_every_file_that_the_request_names() {
     let resolvers = OnPaths { version: 1 };
     let asked = policy.evaluate(&behind_a_wrapper, &resolvers).decide(None);
     let Err(Denial::NeedsApproval(question)) = asked else { panic!("it asks: {asked:?}") };
-    let approval = || ApprovalGrant::issue(&question, "uid:1000".into(), "uid:0".into());
+    let approval = || ApprovalGrant::issue(&question, "uid:1000".into());
     assert!(policy.evaluate(&behind_a_wrapper, &resolvers).decide(Some(approval())).is_ok());
     let replaced = OnPaths { version: 2 };
     assert!(policy.evaluate(&behind_a_wrapper, &replaced).decide(Some(approval())).is_err());

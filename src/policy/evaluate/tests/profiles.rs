@@ -160,7 +160,7 @@ fn an_answer_to_one_principal_is_none_to_another_even_of_the_same_digest() {
     let Err(Denial::NeedsApproval(question)) = decide(&profiles(), &command("git", &["push"])) else {
         panic!("it asks")
     };
-    let approval = ApprovalGrant::issue(&question, "uid:1000".into(), "uid:0".into());
+    let approval = ApprovalGrant::issue(&question, "uid:1000".into());
     let (digest, generation) = (question.digest, question.generation);
     assert!(approval.covers(digest, generation, "uid:1000"));
     assert!(!approval.covers(digest, generation, "uid:1001"));
@@ -181,7 +181,7 @@ fn the_effects_of_a_rule_that_asks_are_in_the_spec_after_the_yes() {
     let approved = |request: &Request| {
         let denial = policy.evaluate(request, &NominalResolver).decide(None).unwrap_err();
         let Denial::NeedsApproval(question) = denial else { return Err(denial) };
-        let approval = ApprovalGrant::issue(&question, "uid:1000".into(), "uid:0".into());
+        let approval = ApprovalGrant::issue(&question, "uid:1000".into());
         Ok(policy.evaluate(request, &NominalResolver).decide(Some(approval)).unwrap().into_spec())
     };
     let line = |text: &str| Request { command: CommandSpec::ShellLine(text.into()), ..request() };
