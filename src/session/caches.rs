@@ -60,3 +60,26 @@ pub(super) fn find(rights: &Rights, writable: &[PathBuf], governing: &Governing)
     found.retain(|one| governing.check(&[roots::visible(&one.own)]).is_ok());
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::spec::RootRole;
+
+    #[test]
+    fn a_sandbox_has_a_cache_only_where_its_profile_names_it() {
+        let descriptor = std::fs::File::open("/").unwrap().into();
+        let own = Arc::new(Root { path: "/".into(), descriptor, role: RootRole::ReadOnly });
+        let found = FoundCache { name: "npm", place: Path::new(".npm/_cacache"), own };
+        let shared = |names: &[&str]| {
+            let caches = names.iter().map(|name| (*name).to_owned()).collect();
+            found.shared_by(&Profile { caches, ..Profile::default() }).map(|shared| shared.place)
+        };
+        for names in [&["npm"][..], &["cargo", "npm"]] {
+            assert_eq!(shared(names).as_deref(), Some(Path::new(".npm/_cacache")), "{names:?}");
+        }
+        for names in [&[][..], &["cargo"], &["cargo", "npm2"]] {
+            assert_eq!(shared(names), None, "{names:?}");
+        }
+    }
+}

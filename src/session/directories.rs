@@ -136,10 +136,13 @@ impl<'a> Walk<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::symlink};
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt, symlink},
+    };
 
     use super::*;
-    use crate::sandbox::spec::RootRole;
+    use crate::{sandbox::spec::RootRole, sys::rights::Rights};
 
     fn root(path: &Path) -> Root {
         let path = path.canonicalize().unwrap();
@@ -182,6 +185,30 @@ mod tests {
         }
         assert_eq!(locate("dangling"), at(one.join("missing")));
         assert_eq!(locate("loop"), at(one.join("loop")), "what never ends is not entered");
+    }
+
+    #[test]
+    fn a_link_behind_directories_that_can_be_entered_and_not_read_is_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let roots = [root(place.path())];
+        let closed = roots[0].path.join("closed");
+        fs::create_dir_all(closed.join("deep")).unwrap();
+        symlink("deep", closed.join("near")).unwrap();
+        let set_mode = |mode| {
+            for directory in [&closed, &roots[0].path] {
+                fs::set_permissions(directory, fs::Permissions::from_mode(mode)).unwrap();
+            }
+        };
+        set_mode(0o311);
+        // Root reads everything.
+        let rights = match nix::unistd::geteuid().is_root() {
+            true => Rights { uid: 4242, gid: 4242, groups: [].into() },
+            false => Rights::own(),
+        };
+        let at = |path: PathBuf| AbsPath::parse(path.to_str().unwrap()).unwrap();
+        let located = rights.run_with(|| locate(&roots, &at(closed.join("near"))));
+        set_mode(0o755);
+        assert_eq!(located, Ok(Ok(at(closed.join("deep")))));
     }
 
     #[test]

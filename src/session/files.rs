@@ -94,3 +94,28 @@ impl FilesTurn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn launches_are_given_what_the_first_one_made_until_it_is_forgotten() {
+        let shared = SharedFiles::default();
+        let turn = shared.turn().await;
+        assert!(matches!(turn.for_launch(), SessionFilesUse::First));
+        assert!(shared.turn().now_or_never().is_none(), "one launch at a time");
+        drop(turn);
+        *shared.held.lock().await = Some(SessionFiles { mounts: BTreeMap::new(), command_id: None });
+        // A launch that fails otherwise forgets nothing.
+        drop(shared.turn().await);
+        let turn = shared.turn().await;
+        assert!(matches!(turn.for_launch(), SessionFilesUse::Given(_)));
+        turn.forget();
+        assert!(matches!(shared.turn().await.for_launch(), SessionFilesUse::First));
+    }
+}

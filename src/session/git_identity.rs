@@ -88,7 +88,87 @@ fn is_plain(value: &str, max_bytes: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    /// Of a home with this configuration, and these public keys.
+    fn of_home(configuration: &str, keys: &[(&str, &str)]) -> Option<GitIdentity> {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join(".gitconfig"), configuration).unwrap();
+        fs::create_dir(home.path().join(".ssh")).unwrap();
+        for (name, key) in keys {
+            fs::write(home.path().join(".ssh").join(name), format!("ssh-ed25519 {key} me@host\n")).unwrap();
+        }
+        of(home.path(), &Rights::own())
+    }
+
+    #[test]
+    fn a_name_that_is_long_or_has_control_characters_is_none() {
+        let longest = "n".repeat(VALUE_MAX_BYTES);
+        let beyond = format!("{longest}n");
+        for (written, name) in [
+            ("Ann", "Ann"),
+            (longest.as_str(), longest.as_str()),
+            (beyond.as_str(), ""),
+            ("\"Ann\\tOther\"", ""),
+            ("\"Ann\\nOther\"", ""),
+        ] {
+            let found = of_home(&format!("[user]\n\temail = ann@example.org\n\tname = {written}\n"), &[]);
+            let expected =
+                GitIdentity { name: name.to_owned(), email: "ann@example.org".to_owned(), signing: None };
+            assert_eq!(found, Some(expected), "{written}");
+        }
+        assert_eq!(of_home(&format!("[user]\n\tname = {beyond}\n"), &[]), None);
+    }
+
+    #[test]
+    fn commits_and_tags_are_signed_where_git_would_sign_them() {
+        for (word, is_signed) in [
+            ("true", true),
+            ("Yes", true),
+            ("ON", true),
+            ("1", true),
+            ("false", false),
+            ("no", false),
+            ("0", false),
+        ] {
+            let configuration = format!(
+                "[user]\nsigningkey = key::ssh-ed25519 AAAA\n[gpg]\nformat = ssh\n[commit]\ngpgsign = {word}\n\
+                 [tag]\ngpgsign = {}\n",
+                !is_signed
+            );
+            let signing = of_home(&configuration, &[]).and_then(|identity| identity.signing);
+            let key = "ssh-ed25519 AAAA".to_owned();
+            assert_eq!(signing, Some(GitSigning { key, commits: is_signed, tags: !is_signed }), "{word}");
+        }
+    }
+
+    #[test]
+    fn of_a_key_only_the_file_of_the_public_part_is_read() {
+        let keys = [
+            ("id", "PRIVATE"),
+            ("id.pub", "AAAA"),
+            ("id.pub.pub", "NEXT"),
+            ("id.work", "PRIVATE"),
+            ("id.work.pub", "BBBB"),
+        ];
+        let key = |format: &str, named: &str| {
+            let configuration = format!("[user]\nsigningkey = {named}\n[gpg]\nformat = {format}\n");
+            of_home(&configuration, &keys).and_then(|identity| identity.signing).map(|signing| signing.key)
+        };
+        for (named, expected) in [
+            ("~/.ssh/id", Some("ssh-ed25519 AAAA")),
+            ("~/.ssh/id.pub", Some("ssh-ed25519 AAAA")),
+            ("~/.ssh/id.work", Some("ssh-ed25519 BBBB")),
+            ("ssh-ed25519 CCCC", Some("ssh-ed25519 CCCC")),
+            ("~/.ssh/none", None),
+            (".ssh/id.pub", None),
+        ] {
+            assert_eq!(key("ssh", named).as_deref(), expected, "{named}");
+        }
+        assert_eq!(key("openpgp", "~/.ssh/id.pub"), None);
+    }
 
     #[test]
     fn only_a_public_key_is_one() {

@@ -174,9 +174,7 @@ impl Session {
 
     /// What a profile lets a sandbox have of the caller's home.
     fn caller_home(&self, profile: &Profile) -> CallerHome {
-        let known = self.git_identity.clone().filter(|_| profile.git.identity);
-        let signs = self.ssh_agent.is_some() && profile.ssh_agent.sign.iter().any(|name| name == "git");
-        let git_identity = known.map(|git| GitIdentity { signing: git.signing.filter(|_| signs), ..git });
+        let git_identity = shown_identity(self.git_identity.clone(), self.ssh_agent.is_some(), profile);
         CallerHome { git_identity }
     }
 
@@ -228,6 +226,13 @@ impl Session {
     }
 }
 
+/// What a profile shows of how the caller's commits are made. They are signed only by an agent that the profile lets git use.
+fn shown_identity(known: Option<GitIdentity>, has_agent: bool, profile: &Profile) -> Option<GitIdentity> {
+    let known = known.filter(|_| profile.git.identity);
+    let signs = has_agent && profile.ssh_agent.sign.iter().any(|name| name == "git");
+    known.map(|git| GitIdentity { signing: git.signing.filter(|_| signs), ..git })
+}
+
 /// Whether a command has the session's `/tmp`, home and id. What a secret is written to, nobody else reads, and what a profile
 /// isolates meets nothing that other commands have left.
 fn shares_files(exec_spec: &ExecSpec) -> bool {
@@ -255,4 +260,56 @@ fn fail_at() -> Option<String> {
 #[cfg(not(feature = "failpoints"))]
 fn fail_at() -> Option<String> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        policy::{AbsPath, CommandSpec, PolicySet, Request, command::program::NominalResolver},
+        sandbox::spec::GitSigning,
+    };
+
+    #[test]
+    fn only_commands_without_secrets_that_are_not_isolated_have_the_sessions_files() {
+        for (lines, is_shared) in [
+            ("", true),
+            ("isolation = 'terminal'", false),
+            ("secrets = ['TOKEN']", false),
+            ("isolation = 'terminal'\nsecrets = ['TOKEN']", false),
+        ] {
+            let policy = format!(
+                "default_profile = 'one'\n[secrets.TOKEN]\nfile = '/secrets/token'\n[profile.one]\n{lines}\n\
+                 [[rule]]\nid = 'anything'\ndecision = 'allow'\nargv = ['**']\n"
+            );
+            let work = AbsPath::parse("/work").unwrap();
+            let command = CommandSpec::Argv { command: "true".into(), args: vec![] };
+            let request = Request::plain("uid:1000".into(), Arc::from([work.clone()]), work, command);
+            let policy = PolicySet::parse("test.toml", &policy).unwrap();
+            let permit = policy.evaluate(&request, &NominalResolver).decide(None).unwrap();
+            assert_eq!(shares_files(permit.spec()), is_shared, "{lines}");
+        }
+    }
+
+    #[test]
+    fn commits_are_signed_only_where_there_is_an_agent_and_the_profile_lets_git_sign() {
+        let signing = GitSigning { key: "ssh-ed25519 AAAA".into(), commits: true, tags: false };
+        let signed =
+            GitIdentity { name: "Ann".into(), email: "ann@example.org".into(), signing: Some(signing) };
+        let unsigned = GitIdentity { signing: None, ..signed.clone() };
+        for (has_agent, identity, sign, expected) in [
+            (true, true, &["git"][..], Some(&signed)),
+            (true, true, &["other", "git"], Some(&signed)),
+            (true, true, &["other"], Some(&unsigned)),
+            (true, true, &[], Some(&unsigned)),
+            (false, true, &["git"], Some(&unsigned)),
+            (true, false, &["git"], None),
+        ] {
+            let mut profile = Profile::default();
+            profile.git.identity = identity;
+            profile.ssh_agent.sign = sign.iter().map(|name| (*name).to_owned()).collect();
+            let shown = shown_identity(Some(signed.clone()), has_agent, &profile);
+            assert_eq!(shown.as_ref(), expected, "{has_agent} {identity} {sign:?}");
+        }
+    }
 }

@@ -9,7 +9,9 @@ use std::{
 };
 
 use super::{
-    descriptors::DescriptorReservation, launch_context::LaunchContext, principal::Principal,
+    descriptors::{DescriptorQuota, DescriptorReservation},
+    launch_context::LaunchContext,
+    principal::Principal,
     sandboxes::SandboxKey,
 };
 use crate::sandbox::{
@@ -49,7 +51,7 @@ impl SessionNetworks {
         principal: Principal,
         key: SandboxKey,
     ) -> Arc<SessionNetwork> {
-        let place = self.place(context, principal, key);
+        let place = self.place(&context.descriptors, principal, key);
         place.find().await;
         place.network.clone()
     }
@@ -62,7 +64,7 @@ impl SessionNetworks {
         key: SandboxKey,
         sandbox: Arc<Sandbox>,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let place = self.place(context, principal, key);
+        let place = self.place(&context.descriptors, principal, key);
         {
             let mut adopted = place.lock_adopted();
             adopted.push(sandbox);
@@ -71,7 +73,12 @@ impl SessionNetworks {
         async move { place.find().await }
     }
 
-    fn place(&self, context: &LaunchContext, principal: Principal, key: SandboxKey) -> Arc<NetworkPlace> {
+    fn place(
+        &self,
+        quota: &Arc<DescriptorQuota>,
+        principal: Principal,
+        key: SandboxKey,
+    ) -> Arc<NetworkPlace> {
         let mut held = self.0.lock().expect("no code panics while it holds the networks of a session");
         if let Some(known) = held.iter().find(|known| known.key == key) {
             return known.place.clone();
@@ -80,7 +87,7 @@ impl SessionNetworks {
             held.pop_front();
         }
         let place = Arc::<NetworkPlace>::default();
-        let descriptors = context.descriptors.reserve_unchecked(principal, DESCRIPTORS);
+        let descriptors = quota.reserve_unchecked(principal, DESCRIPTORS);
         held.push_back(HeldNetwork { key, place: place.clone(), _descriptors: descriptors });
         place
     }
@@ -105,5 +112,37 @@ impl NetworkPlace {
 
     fn lock_adopted(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Sandbox>>> {
         self.adopted.lock().expect("no code panics while it holds the list of adopted sandboxes")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{ProfileName, profile::Network};
+
+    #[test]
+    fn commands_of_one_kind_have_one_network_and_beyond_the_most_the_oldest_is_let_go() {
+        let (networks, quota) = (SessionNetworks::default(), DescriptorQuota::new(0, 400));
+        let principal = Principal { uid: 1 };
+        let of = |profile: &str, network, confinement| {
+            networks.place(&quota, principal, (ProfileName::from_recorded(profile), network, confinement))
+        };
+        let all: Vec<_> = (0..14).map(|confinement| of("one", Network::None, confinement)).collect();
+        let others = [of("two", Network::None, 0), of("one", Network::Proxy, 0)];
+        let all: Vec<_> = all.into_iter().chain(others).collect();
+        assert_eq!(all.len(), MAX_NETWORKS);
+        for (index, one) in all.iter().enumerate() {
+            assert!(all[..index].iter().all(|other| !Arc::ptr_eq(one, other)), "{index}");
+        }
+        assert!(Arc::ptr_eq(&of("one", Network::None, 0), &all[0]));
+        assert!(Arc::ptr_eq(&of("one", Network::Proxy, 0), &all[15]));
+        let further = of("three", Network::None, 0);
+        assert!(Arc::ptr_eq(&of("three", Network::None, 0), &further));
+        assert!(Arc::ptr_eq(&of("one", Network::None, 1), &all[1]), "only one was let go");
+        assert!(!Arc::ptr_eq(&of("one", Network::None, 0), &all[0]), "it was the oldest");
+        // What was let go is not counted any more.
+        let left = 100 - DESCRIPTORS * MAX_NETWORKS as u64;
+        assert!(quota.reserve(principal, left + 1).is_err());
+        assert!(quota.reserve(principal, left).is_ok());
     }
 }

@@ -75,9 +75,49 @@ pub(super) fn object(stat: &FileStat) -> ObjectId {
 
 /// The names in a directory that are text, at most `max`.
 pub(super) fn names(directory: BorrowedFd<'_>, max: usize) -> io::Result<Vec<String>> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut directory = Dir::openat(directory.as_fd(), ".", flags, Mode::empty())?;
+    let mut directory = Dir::openat(directory.as_fd(), ".", OFlag::O_CLOEXEC, Mode::empty())?;
     let names = directory.iter().flatten().take(max);
     let names = names.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned));
     Ok(names.filter(|name| name != "." && name != "..").collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        ffi::OsStr,
+        fs,
+        os::unix::{ffi::OsStrExt, fs::symlink, net::UnixListener},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_path_is_opened_without_use_and_must_be_of_its_kind() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().canonicalize().unwrap();
+        // Who would open it to read is refused.
+        let socket = directory.join("socket");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        symlink("socket", directory.join("link")).unwrap();
+        let open = |path: &Path, kind| open(None, path, kind).map(|opened| opened.found.path);
+        assert_eq!(open(&directory.join("link"), Kind::Any), Ok(socket));
+        assert_eq!(open(&directory.join("link"), Kind::Directory), Err(Errno::ENOTDIR));
+        for kind in [Kind::Any, Kind::Directory] {
+            assert_eq!(open(&directory, kind), Ok(directory.clone()));
+            assert_eq!(open(Path::new("/proc/self/cwd"), kind), Err(Errno::ELOOP), "by way of /proc");
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_entries_that_are_text() {
+        let place = tempfile::tempdir().unwrap();
+        for name in [&b"two"[..], b".one", b"\xff"] {
+            fs::write(place.path().join(OsStr::from_bytes(name)), "").unwrap();
+        }
+        let opened = open(None, place.path(), Kind::Directory).unwrap();
+        let mut all = names(opened.descriptor.as_fd(), 100).unwrap();
+        all.sort();
+        assert_eq!(all, [".one", "two"]);
+        assert!(names(opened.descriptor.as_fd(), 0).unwrap().is_empty());
+    }
 }

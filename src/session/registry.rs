@@ -330,3 +330,6 @@ fn prepare(
         close_barrier: CloseBarrier::default(),
     })
 }
+
+#[cfg(test)]
+mod tests;

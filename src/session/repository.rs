@@ -276,3 +276,6 @@ fn read_pointer(directory: &Opened, name: &str, path: &Path) -> Result<String, N
     // A name that is no text cannot be a root either.
     text.map_err(|_| NotTaken::NoPointer(path.to_owned()))
 }
+
+#[cfg(test)]
+mod tests;

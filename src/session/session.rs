@@ -315,3 +315,6 @@ pub(super) fn rebase(directory: &AbsPath, named: &[NamedRoot]) -> AbsPath {
     let moved = named.iter().find_map(|one| directory.rebase(&one.requested, &one.real));
     moved.unwrap_or_else(|| directory.clone())
 }
+
+#[cfg(test)]
+mod tests;

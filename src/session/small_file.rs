@@ -57,3 +57,69 @@ pub(super) fn read(
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::{
+            fd::{AsFd, AsRawFd},
+            unix::fs::symlink,
+        },
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_regular_file_is_read_whole_and_nothing_else_is() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        fs::create_dir(at("directory")).unwrap();
+        fs::write(at("file"), "12345").unwrap();
+        fs::write(at("empty"), "").unwrap();
+        fs::write(at("longer"), "123456").unwrap();
+        fs::write(at("directory/file"), "below").unwrap();
+        nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        symlink("file", at("link")).unwrap();
+        symlink("directory", at("linked")).unwrap();
+        symlink(at("file"), at("absolute")).unwrap();
+        symlink("/dev/null", at("device")).unwrap();
+        let directory = fs::File::open(place.path()).unwrap();
+        let file = fs::File::open(at("file")).unwrap();
+        symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), at("magic")).unwrap();
+        let read = |name: &str, links| {
+            let bytes = read(directory.as_fd(), Path::new(name), links, 5);
+            bytes.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap()))
+        };
+
+        let (refused, followed) = (Links::Refused, Links::Followed);
+        for (name, links, text) in [
+            ("file", refused, "12345"),
+            ("empty", refused, ""),
+            ("directory/file", refused, "below"),
+            ("file", followed, "12345"),
+            ("link", followed, "12345"),
+            ("absolute", followed, "12345"),
+            ("linked/file", followed, "below"),
+        ] {
+            assert_eq!(read(name, links).as_deref(), Ok(text.as_bytes()), "{name} {links:?}");
+        }
+        let above = format!("../{}/file", place.path().file_name().unwrap().to_str().unwrap());
+        for (name, links, error) in [
+            ("longer", refused, Errno::EFBIG),
+            ("longer", followed, Errno::EFBIG),
+            ("absent", refused, Errno::ENOENT),
+            ("directory", refused, Errno::EINVAL),
+            ("pipe", refused, Errno::EINVAL),
+            ("pipe", followed, Errno::EINVAL),
+            ("device", followed, Errno::EINVAL),
+            ("link", refused, Errno::EINVAL),
+            ("linked/file", refused, Errno::ELOOP),
+            (&above, refused, Errno::EXDEV),
+            ("magic", followed, Errno::ELOOP),
+        ] {
+            assert_eq!(read(name, links), Err(error), "{name} {links:?}");
+        }
+        assert_eq!(read(&above, followed).as_deref(), Ok(&b"12345"[..]));
+    }
+}

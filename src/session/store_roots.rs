@@ -68,3 +68,44 @@ pub(super) fn repository_record(repository: &RepositoryOutcome) -> Option<Reposi
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_comes_back_as_it_was_and_one_that_is_not_known_may_only_be_read() {
+        let stored = |number| role(&RootRecord { role: number, ..RootRecord::default() });
+        for one in [RootRole::Work, RootRole::ReadOnly, RootRole::GitDirectory] {
+            assert_eq!(stored(role_record(one).into()), one);
+        }
+        assert_eq!(stored(99), RootRole::ReadOnly);
+    }
+
+    #[test]
+    fn what_was_found_of_a_repository_comes_back_as_it_was() {
+        let path = |path| AbsPath::parse(path).unwrap();
+        for outcome in [
+            RepositoryOutcome::None,
+            RepositoryOutcome::NotTaken("it is another's".into()),
+            RepositoryOutcome::Taken { worktree: path("/work"), git_directory: None },
+            RepositoryOutcome::Taken { worktree: path("/work"), git_directory: Some(path("/main/.git")) },
+        ] {
+            assert_eq!(repository(repository_record(&outcome)), Ok(outcome));
+        }
+    }
+
+    #[test]
+    fn a_record_of_an_older_gateway_has_the_callers_names_with_its_roots() {
+        let named = |requested: &str, path: &str| NamedRoot {
+            requested: AbsPath::parse(requested).unwrap(),
+            real: AbsPath::parse(path).unwrap(),
+        };
+        let root =
+            RootRecord { path: "/real".into(), requested_path: "/by/a/link".into(), ..RootRecord::default() };
+        let roots = std::slice::from_ref(&root);
+        assert_eq!(named_roots(&[], roots), Ok(vec![named("/by/a/link", "/real")]));
+        let newer = named("/by/another", "/real/below");
+        assert_eq!(named_roots(&[named_record(&newer)], roots), Ok(vec![newer]));
+    }
+}

@@ -198,7 +198,54 @@ fn numbers(version: &str) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{chosen_version, numbers};
+    use std::{collections::BTreeMap, fs, path::Path};
+
+    use super::{HomeSearch, ToolchainPart, chosen_version, numbers};
+
+    #[test]
+    fn a_part_is_there_where_its_first_directory_is() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        let parts = [ToolchainPart {
+            tool: "tool".into(),
+            show: ["first", "second", "below/third*"].map(Into::into).into(),
+            path: vec!["first/bin".into()],
+            set: BTreeMap::from([("SECOND".to_owned(), "second".into())]),
+            versions: None,
+            tools: None,
+        }];
+        type Names<'a> = &'a [&'a str];
+        let cases: [(&str, Names<'_>, Option<Names<'_>>); 5] = [
+            ("a", &["second", "below/third-1"], None),
+            ("b", &["first"], Some(&["first"])),
+            ("c", &["first", "below/third-1", "below/other"], Some(&["first", "below/third-1"])),
+            ("d", &["first", "second"], Some(&["first", "second"])),
+            ("e", &[], None),
+        ];
+        for (name, made, shown) in cases {
+            let home = place.join(name);
+            for directory in std::iter::once(home.clone()).chain(made.iter().map(|one| home.join(one))) {
+                fs::create_dir_all(directory).unwrap();
+            }
+            let owner = nix::unistd::geteuid().as_raw();
+            let look = |writable: &[_]| {
+                let search = HomeSearch { home: &home, owner, writable };
+                search.toolchain("name", &parts).map(|(found, open)| {
+                    assert_eq!(open.into_iter().map(|root| root.path).collect::<Vec<_>>(), found.shown);
+                    found
+                })
+            };
+            let found = look(&[]);
+            assert_eq!(found.is_some(), shown.is_some(), "{name}");
+            let Some((found, shown)) = found.zip(shown) else { continue };
+            let at = |name: &&str| home.join(name);
+            assert_eq!(found.name, "name");
+            assert_eq!(found.shown, shown.iter().map(at).collect::<Vec<_>>(), "{name}");
+            assert_eq!(found.path, [home.join("first/bin")], "{name}");
+            assert_eq!(Path::new(&found.set["SECOND"]), home.join("second"), "{name}");
+            assert_eq!(look(&[home.join("first")]), None, "{name}: commands can change it");
+        }
+    }
 
     #[test]
     fn a_version_is_chosen_by_a_line_or_in_toml() {

@@ -111,3 +111,38 @@ fn replace_first(open: &mut Vec<Root>, (worktree, git): (Root, Option<Root>)) ->
 fn text(path: &Path) -> Option<AbsPath> {
     path.to_str().and_then(|path| AbsPath::parse(path).ok())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        ffi::OsStr,
+        fs,
+        os::unix::{ffi::OsStrExt, fs::symlink},
+    };
+
+    use super::{super::real_path::Kind, *};
+
+    #[test]
+    fn only_the_directory_that_was_found_becomes_a_root_and_only_under_its_own_name() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        let (own, other, link) = (place.join("own"), place.join("other"), place.join("link"));
+        let nameless = place.join(OsStr::from_bytes(b"\xff"));
+        for path in [&own, &other, &nameless] {
+            fs::create_dir(path).unwrap();
+        }
+        symlink(&own, &link).unwrap();
+        let find = |path: &Path| real_path::open(None, path, Kind::Directory).unwrap().found;
+        let reopened =
+            |found: &FoundPath| reopen(found, RootRole::GitDirectory, &Rights::own(), &Governing::default());
+
+        let root = reopened(&find(&own)).unwrap();
+        assert_eq!((root.path, root.role), (own.clone(), RootRole::GitDirectory));
+        let replaced = FoundPath { path: own.clone(), object: find(&other).object };
+        let by_a_link = FoundPath { path: link, object: find(&own).object };
+        for found in [replaced, by_a_link, find(&nameless)] {
+            let refused = reopened(&found);
+            assert!(matches!(&refused, Err(NotTaken::Replaced(path)) if *path == found.path), "{refused:?}");
+        }
+    }
+}

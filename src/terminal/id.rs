@@ -32,3 +32,19 @@ impl fmt::Display for TerminalId {
         write!(f, "term_{}", self.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_as_it_is_written_and_its_last_bits_are_the_random_ones() {
+        let text = "term_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+        let id = TerminalId::parse(text).unwrap();
+        assert_eq!(id.to_string(), text);
+        assert_eq!(TerminalId::parse("term_0000000000000000000000002Z").unwrap().random_bits(), 2 * 32 + 31);
+        assert_eq!(TerminalId::parse("term_7ZZZZZZZZZZZZZZZZZZZZZZZZZ").unwrap().random_bits(), u64::MAX);
+        assert_eq!(TerminalId::parse(&text.replace("term_", "sess_")), None);
+        assert_ne!(TerminalId::generate(), TerminalId::generate());
+    }
+}

@@ -80,6 +80,13 @@ async fn must_meet(commands: Commands<'_>, other: Commands<'_>) {
         let refused = fetch(commands, profile).await.expect_err(whose);
         assert!(refused.contains("Connection refused"), "{whose}: {refused}");
     }
+    // Neither do two commands of a profile that isolates them meet.
+    let alone = commands.command("python3").args(["-u", "-c", SERVER]);
+    let alone = alone.with(|request| request.profile = "alone".into()).create().await;
+    alone.until("ready").await;
+    let refused = fetch(commands, "alone").await.expect_err("its server is alone");
+    assert!(refused.contains("Connection refused"), "{refused}");
+    alone.release().await;
     server.kill(None).await;
     server.wait().await;
     server.release().await;
@@ -156,6 +163,23 @@ async fn must_be_told_apart(commands: Commands<'_>) {
     first.release().await;
 }
 
+/// What has no route is told of the command that it made fail, and neither of one that succeeds nor of the next one.
+async fn must_tell_of_failures_only(commands: Commands<'_>) {
+    let connect = "exec 3<>/dev/tcp/192.0.2.1/9";
+    for (script, exit, fails_for_want_of_a_route) in [
+        (format!("({connect}); exit 3"), 3, true),
+        (format!("({connect}); exit 0"), 0, false),
+        ("exit 4".to_owned(), 4, false),
+        (format!("({connect}); exit 3"), 3, true),
+        ("exit 4".to_owned(), 4, false),
+    ] {
+        let done = commands.command("bash").args(["-c", &script]).finish().await;
+        assert_eq!(code(&done.outcome), exit, "{script}: {}", done.text());
+        let counted = done.outcome.unreachable.as_ref().map(|unreachable| unreachable.no_route > 0);
+        assert_eq!(counted, fails_for_want_of_a_route.then_some(true), "{script}: {:?}", done.outcome);
+    }
+}
+
 async fn must_hold_for(options: Options, has_own_sandboxes: bool) {
     let user = options.user;
     let gateway: Arc<Gateway> = Gateway::start_with(options);
@@ -176,6 +200,7 @@ async fn must_hold_for(options: Options, has_own_sandboxes: bool) {
     if has_own_sandboxes {
         must_be_told_apart(Commands(&session, Network::None)).await;
     }
+    must_tell_of_failures_only(Commands(&session, Network::None)).await;
     let proxied = Commands(&session, Network::Proxy).sh("echo $HTTP_PROXY").finish().await;
     assert!(proxied.text().trim().ends_with("@127.0.0.1:3128"), "{}", proxied.text());
     if gateway.can_start_again() {

@@ -49,6 +49,9 @@ async fn a_drain_serves_waits_and_streams_and_begins_nothing() {
         outcome = &mut waiting => panic!("it runs until it is stopped: {outcome:?}"),
         _ = terminal.until("waited-for 2") => {}
     }
+    let run = printing(&session, "run-waited-for", Until::Stopped, 6).run().await.expect("it runs");
+    eventually("the run's command runs", || Process::all_marked("run-waited-for").pop()).await;
+    let run = tokio::spawn(RunResult::all(run));
     gateway.signal(Signal::SIGTERM);
     let refused = loop {
         match session.command("true").try_create().await {
@@ -58,8 +61,13 @@ async fn a_drain_serves_waits_and_streams_and_begins_nothing() {
     };
     assert_eq!((refused.code, refused.reason.as_str()), (Code::Unavailable, "DRAINING"));
     assert_eq!(terminal.get().await.expect("the API answers").state(), TerminalState::Running);
+    // A run that nobody waits for would be ended meanwhile.
+    let said = String::from_utf8_lossy(&terminal.output().await.data).lines().count();
+    terminal.until(&format!("waited-for {}\n", said + 2)).await;
     stop(&session.workspace);
     assert_eq!(code(&waiting.await), 5);
+    let run = within("the run's end", run).await.expect("it is read");
+    assert_eq!(code(&run.finished.outcome.expect("it has ended")), 6);
     let all = crate::support::Collected::all(stream, 0).await;
     assert!(String::from_utf8_lossy(&all.data).contains("waited-for end"));
     assert!(gateway.wait().success());

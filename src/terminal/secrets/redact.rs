@@ -116,3 +116,6 @@ fn mask_text(text: &mut String, masker: &Masker) {
         *text = masked;
     }
 }
+
+#[cfg(test)]
+mod tests;

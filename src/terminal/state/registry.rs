@@ -183,3 +183,37 @@ impl Registry {
         self.by_request.lock().expect("no code panics while it holds the table of requests")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_who_send_a_request_wait_for_one_attempt_until_it_has_failed() {
+        let registry = Registry::default();
+        let key = (SessionId::generate(), "request".to_owned());
+        let other = (SessionId::generate(), "request".to_owned());
+        let first = registry.attempt(&key);
+        let is_first = || Arc::ptr_eq(&registry.attempt(&key), &first);
+        assert!(is_first() && !Arc::ptr_eq(&registry.attempt(&other), &first));
+        registry.forget_attempt(&key, &Attempt::default());
+        registry.forget_attempt(&other, &first);
+        assert!(is_first(), "another one has failed");
+        registry.forget_attempt(&key, &first);
+        assert!(!is_first());
+    }
+
+    #[test]
+    fn nothing_is_run_for_a_request_until_it_is_known_what_became_of_it() {
+        let (registry, session, id) = (Registry::default(), SessionId::generate(), TerminalId::generate());
+        let of = |session, request: &str| registry.quarantined(&(session, request.to_owned()));
+        assert_eq!(of(session, "one"), None);
+        registry.quarantine(session, "one".into(), id);
+        assert_eq!(of(session, "one"), Some(id));
+        assert_eq!((of(session, "two"), of(SessionId::generate(), "one")), (None, None));
+        registry.unquarantine(session, "two".into());
+        assert_eq!(of(session, "one"), Some(id));
+        registry.unquarantine(session, "one".into());
+        assert_eq!(of(session, "one"), None);
+    }
+}
