@@ -270,3 +270,76 @@ fn state_message(state: ApprovalStatus) -> ApprovalState {
         ApprovalStatus::Superseded => ApprovalState::Superseded,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        approval::{ApprovalConfig, ApprovalObserver, ApprovalRequest, RequestedAction},
+        policy::{ApprovalQuestion, Digest},
+    };
+
+    const CALLER: Principal = Principal { uid: 1_000 };
+
+    fn asked(store: &ApprovalStore) -> ApprovalId {
+        let question = ApprovalQuestion {
+            rule: "careful".into(),
+            command: "touch".into(),
+            reason: None,
+            digest: Digest::from_bytes([1; 32]),
+            generation: 1,
+        };
+        let action = RequestedAction {
+            principal: CALLER,
+            session: SessionId::generate(),
+            question,
+            program: CommandSpec::Argv { command: "touch".into(), args: vec![] },
+            cwd: "/work".into(),
+            profile: "a".into(),
+            env_names: vec![],
+            request_id: None,
+            within: None,
+        };
+        store.submit_deferred(ApprovalRequest::new(action, RequestMode::Deferred)).unwrap().id()
+    }
+
+    fn approve(store: &ApprovalStore, id: ApprovalId) {
+        let (decision, at) = (ApproverDecision::Approve, SystemTime::now());
+        let answer =
+            Answer { decision, approver: CALLER, on_behalf_of: String::new(), comment: String::new(), at };
+        store.resolve(id, answer).unwrap();
+    }
+
+    async fn next(watch: &mut ApprovalWatch) -> (ApprovalId, ApprovalStatus) {
+        let told = tokio::time::timeout(std::time::Duration::from_secs(20), watch.next()).await;
+        let approval = told.expect("something is told").expect("the watch goes on");
+        (approval.id(), approval.state)
+    }
+
+    #[tokio::test]
+    async fn a_state_that_the_snapshot_has_shown_is_not_told_again_and_each_later_one_is() {
+        let store = ApprovalStore::new(ApprovalConfig::default(), 0, ApprovalObserver(Box::new(|_| {})));
+        let mut watch = ApprovalWatch {
+            store: store.clone(),
+            caller: CALLER,
+            session: None,
+            changes: store.changes(),
+            snapshot: VecDeque::new(),
+            shown: HashMap::new(),
+        };
+        // These changes come in before the snapshot is taken, and are in it.
+        let (approved, pending) = (asked(&store), asked(&store));
+        approve(&store, approved);
+        watch.load_snapshot();
+        let mut shown = [next(&mut watch).await, next(&mut watch).await];
+        shown.sort_by_key(|(_, state)| *state == ApprovalStatus::Approved);
+        assert_eq!(shown, [(pending, ApprovalStatus::Pending), (approved, ApprovalStatus::Approved)]);
+
+        approve(&store, pending);
+        assert_eq!(next(&mut watch).await, (pending, ApprovalStatus::Approved));
+        store.supersede(2);
+        let mut ended = [next(&mut watch).await, next(&mut watch).await];
+        ended.sort_by_key(|(id, _)| *id == approved);
+        assert_eq!(ended, [(pending, ApprovalStatus::Superseded), (approved, ApprovalStatus::Superseded)]);
+    }
+}

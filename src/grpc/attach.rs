@@ -6,13 +6,17 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::stream::unfold;
-use tokio::sync::oneshot;
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep},
+};
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
 use super::{abort::AbortOnDrop, errors, request, response, streams};
 use crate::{
-    display::restore,
+    display::{picture::Picture, restore},
+    policy::PtySize,
     proto::v1::{
         AttachRequest, AttachResponse, AttachStart, Pty, RestoredScreen, StreamOutputResponse,
         attach_request::Message, attach_response::Event, stream_output_response,
@@ -138,15 +142,9 @@ impl Attached {
 async fn restored_screen(terminals: &Terminals, terminal: &Arc<Terminal>) -> Option<RestoredScreen> {
     let size = terminal.pty_size()?;
     let link = terminals.screen(terminal).await.ok()?;
-    let resized_by = tokio::time::Instant::now() + RESIZED_WITHIN;
-    let (picture, continuation) = loop {
-        let read = link.snapshot_with_continuation(&terminal.id.to_string()).await.ok()?;
-        let has_size = (read.0.size.columns(), read.0.size.rows()) == (size.columns(), size.rows());
-        if has_size || tokio::time::Instant::now() >= resized_by {
-            break read;
-        }
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    };
+    let id = terminal.id.to_string();
+    let look = || async { link.snapshot_with_continuation(&id).await.ok() };
+    let (picture, continuation) = in_size(size, RESIZED_WITHIN, look).await?;
     let looked_at = picture.offset.saturating_sub(UNFINISHED_MAX_BYTES);
     let mut before = Cursor::without_hold(terminal.clone(), Channel::Stdout, looked_at).ok()?;
     let mut unfinished = 0;
@@ -156,6 +154,26 @@ async fn restored_screen(terminals: &Terminals, terminal: &Arc<Terminal>) -> Opt
     }
     let offset = picture.offset.saturating_sub(unfinished);
     Some(RestoredScreen { data: restore::sequences(&picture, continuation.as_ref()).into(), offset })
+}
+
+/// Looks until the picture has the size, for so long. Then it is the picture as it is.
+async fn in_size<T, F>(
+    size: PtySize,
+    within: Duration,
+    mut look: impl FnMut() -> F,
+) -> Option<(Arc<Picture>, T)>
+where
+    F: Future<Output = Option<(Arc<Picture>, T)>>,
+{
+    let resized_by = Instant::now() + within;
+    loop {
+        let (picture, rest) = look().await?;
+        let has_size = (picture.size.columns(), picture.size.rows()) == (size.columns(), size.rows());
+        if has_size || Instant::now() >= resized_by {
+            return Some((picture, rest));
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
 }
 
 async fn failed(failure: &mut Option<oneshot::Receiver<Status>>) -> Option<Status> {
@@ -205,7 +223,7 @@ async fn write(
     loop {
         match terminals.write(terminal, bytes.clone(), end).await {
             Ok(_) | Err(OperationError::Ended | OperationError::Released(_)) => return Ok(()),
-            Err(OperationError::Errno(nix::libc::EAGAIN)) => tokio::time::sleep(RETRY_AFTER).await,
+            Err(OperationError::Errno(nix::libc::EAGAIN)) => sleep(RETRY_AFTER).await,
             Err(error) => return Err(errors::terminal_request(&error)),
         }
     }
@@ -216,5 +234,47 @@ async fn resize(terminals: &Terminals, terminal: &Terminal, within: &str, size: 
     match terminals.resize(terminal, size).await {
         Ok(()) | Err(OperationError::Ended | OperationError::Released(_)) => Ok(()),
         Err(error) => Err(errors::terminal_request(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::display::{mode::Modes, size::ScreenSize};
+
+    fn picture(columns: u32, rows: u32) -> Arc<Picture> {
+        Arc::new(Picture {
+            size: ScreenSize::new(columns, rows).unwrap(),
+            rows: Vec::new(),
+            cursor: Default::default(),
+            modes: Modes::default(),
+            title: String::new(),
+            bells: 0,
+            scrollback_rows: 0,
+            offset: 0,
+            built_from: 0,
+            resets: 0,
+        })
+    }
+
+    #[tokio::test]
+    async fn a_screen_is_looked_at_until_it_has_its_terminals_size_or_the_time_is_over() {
+        let (long, none) = (Duration::from_secs(3_600), Duration::ZERO);
+        for (sizes, within, looks) in [
+            (&[(80, 24)][..], long, Some(1)),
+            (&[(81, 24), (80, 25), (80, 24)], long, Some(3)),
+            (&[(81, 24)], none, Some(1)),
+            (&[(80, 24)], none, Some(1)),
+            // It is gone meanwhile.
+            (&[(81, 24)], long, None),
+        ] {
+            let mut left = sizes.iter().zip(1..);
+            let look = || {
+                let found = left.next().map(|((columns, rows), number)| (picture(*columns, *rows), number));
+                async move { found }
+            };
+            let found = in_size(PtySize::new(80, 24).unwrap(), within, look).await;
+            assert_eq!(found.map(|(_, number)| number), looks, "{sizes:?} within {within:?}");
+        }
     }
 }

@@ -247,3 +247,131 @@ fn network(name: &str) -> Network {
         _ => Network::Unspecified,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_explanation_tells_all_that_was_found() {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let matched = explain::MatchedRule {
+            rule: "seen".into(),
+            decision: "allow".into(),
+            surely: true,
+            place: Some("p.toml:3".into()),
+        };
+        let command = explain::CommandExplanation {
+            normal_form: "touch a".into(),
+            within: names(&["env"]),
+            file: Some("/bin/touch".into()),
+            decision: "ask".into(),
+            because: "a rule asks".into(),
+            matched: vec![matched],
+        };
+        let run = explain::PlannedRun {
+            profile: "offline".into(),
+            argv: names(&["touch", "a"]),
+            file: Some("/bin/touch".into()),
+            cwd: "/work".into(),
+            network: "none".into(),
+            environment: [("A".to_owned(), "a value".to_owned())].into(),
+            time_limit_ms: Some(61_500),
+            idle_limit_ms: Some(2_001),
+        };
+        let explanation = Explanation {
+            decision: "ask".into(),
+            rule: Some("careful".into()),
+            because: "a person must say yes".into(),
+            generation: 7,
+            policy: "digest".into(),
+            commands: vec![command],
+            observed: vec![explain::ObservedRule { rule: "watched".into(), decision: "deny".into() }],
+            run: Some(run),
+        };
+        let told = ExplainResponse {
+            decision: Decision::Ask.into(),
+            rule: "careful".into(),
+            reason: "a person must say yes".into(),
+            generation: 7,
+            policy_digest: "digest".into(),
+            commands: vec![ExplainedCommand {
+                normal_form: "touch a".into(),
+                wrappers: names(&["env"]),
+                file: "/bin/touch".into(),
+                decision: Decision::Ask.into(),
+                reason: "a rule asks".into(),
+                matched_rules: vec![MatchedRule {
+                    rule: "seen".into(),
+                    decision: Decision::Allow.into(),
+                    certain: true,
+                    location: "p.toml:3".into(),
+                }],
+            }],
+            observed_rules: vec![MatchedRule {
+                rule: "watched".into(),
+                decision: Decision::Deny.into(),
+                certain: true,
+                location: String::new(),
+            }],
+            run: Some(ExplainedRun {
+                profile: "offline".into(),
+                argv: names(&["touch", "a"]),
+                file: "/bin/touch".into(),
+                cwd: "/work".into(),
+                network: Network::None.into(),
+                env_names: names(&["A"]),
+                time_limit: Some(prost_types::Duration { seconds: 61, nanos: 500_000_000 }),
+                idle_limit: Some(prost_types::Duration { seconds: 2, nanos: 1_000_000 }),
+            }),
+        };
+        assert_eq!(explanation_message(explanation), told);
+    }
+
+    #[test]
+    fn decisions_and_networks_are_told_by_their_names() {
+        for (name, told) in [
+            ("allow", Decision::Allow),
+            ("deny", Decision::Deny),
+            ("ask", Decision::Ask),
+            ("", Decision::Unspecified),
+        ] {
+            assert_eq!(decision(name), told, "{name:?}");
+        }
+        for (name, told) in [
+            ("none", Network::None),
+            ("host", Network::Host),
+            ("proxy", Network::Proxy),
+            ("", Network::Unspecified),
+        ] {
+            assert_eq!(network(name), told, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_refused_is_told_with_its_place_and_its_text_only_to_who_may_read_it() {
+        let at = prost_types::Timestamp { seconds: 1_700_000_000, nanos: 500_000_000 };
+        let told = |place, may_read| {
+            let refusal =
+                FailedLoad { problem: "what is wrong".into(), place, at_unix_ms: 1_700_000_000_500 };
+            problem_message(&refusal, may_read)
+        };
+        let place = PolicyFileError::at("p.toml", "a = 1\nbb = 2\n", 7..8, "unknown key");
+        let placed = PolicyProblem {
+            message: "unknown key".into(),
+            file: "p.toml".into(),
+            line: 2,
+            column: 2,
+            rendered: String::new(),
+            refused_at: Some(at),
+        };
+        assert_eq!(told(Some(place.clone()), false), placed);
+        assert_eq!(told(Some(place), true), PolicyProblem { rendered: "what is wrong".into(), ..placed });
+        let unplaced = PolicyProblem {
+            message: "what is wrong".into(),
+            refused_at: Some(at),
+            ..PolicyProblem::default()
+        };
+        assert_eq!(told(None, false), unplaced);
+    }
+}

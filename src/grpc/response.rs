@@ -136,3 +136,14 @@ pub fn piece(channel: Channel, piece: OutputPiece) -> StreamOutputResponse {
 pub fn chunk(channel: Channel, offset: u64, data: prost::bytes::Bytes) -> OutputChunk {
     OutputChunk { stream: stream(channel).into(), offset, data }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_output_is_told_by_its_name() {
+        assert_eq!(stream(Channel::Stdout), OutputStream::Stdout);
+        assert_eq!(stream(Channel::Stderr), OutputStream::Stderr);
+    }
+}

@@ -166,3 +166,111 @@ fn mouse(field: &str, event: &MouseInput) -> Result<MouseEvent, FieldError> {
         held: Modifiers { shift: event.shift, alt: event.alt, control: event.control },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::display::{mode::Modes, size::ScreenSize};
+
+    fn field<T>(parsed: Result<T, FieldError>) -> String {
+        parsed.err().map(|error| error.field).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_watcher_has_as_many_messages_a_second_as_it_wants_and_thirty_at_most() {
+        for (rate, milliseconds) in [(1, 1_000), (4, 250), (20, 50)] {
+            assert_eq!(interval(rate), Ok(Duration::from_millis(milliseconds)));
+        }
+        assert_eq!(interval(0), interval(30));
+        assert_eq!(interval(30), Ok(Duration::from_nanos(33_333_333)));
+        assert_eq!(field(interval(31)), "max_per_second");
+    }
+
+    #[test]
+    fn inputs_are_bounded_by_number_and_bytes_in_all() {
+        let many = |number, input: Sent| field(inputs(vec![TerminalInput { input: Some(input) }; number]));
+        assert_eq!(many(0, Sent::Focus(true)), "inputs");
+        assert_eq!(many(64, Sent::Focus(true)), "");
+        assert_eq!(many(65, Sent::Focus(true)), "inputs");
+        let kinds: [fn(usize) -> Sent; 3] = [
+            |bytes| Sent::Text("t".repeat(bytes)),
+            |bytes| Sent::Paste("p".repeat(bytes)),
+            |bytes| Sent::Raw(vec![0; bytes].into()),
+        ];
+        for of in kinds {
+            assert_eq!(many(2, of(32_768)), "");
+            assert_eq!(many(1, of(65_537)), "inputs");
+            assert_eq!(many(2, of(32_769)), "inputs");
+        }
+        assert_eq!(field(inputs(vec![TerminalInput { input: None }])), "inputs[0]");
+    }
+
+    #[test]
+    fn keys_are_one_character_that_is_shown_or_have_a_name_or_a_number() {
+        use key_press::Key as Pressed;
+        let parsed = |pressed| key("in", KeyPress { key: Some(pressed), ..KeyPress::default() });
+        for shown in ['a', ' ', 'é', '日'] {
+            assert_eq!(parsed(Pressed::Character(shown.to_string())), Ok(Key::Character(shown)));
+        }
+        for wrong in ["", "ab", "\u{1b}", "\n", "\u{9b}"] {
+            assert_eq!(field(parsed(Pressed::Character(wrong.into()))), "in.key.character", "{wrong:?}");
+        }
+        for number in [1, 20] {
+            assert_eq!(parsed(Pressed::Function(number)), Ok(Key::Function(number as u8)));
+        }
+        for wrong in [0, 21, 257] {
+            assert_eq!(field(parsed(Pressed::Function(wrong))), "in.key.function", "{wrong}");
+        }
+        assert_eq!(parsed(Pressed::Keypad("5".into())), Ok(Key::Keypad('5')));
+        for wrong in ["", "55", "a"] {
+            assert_eq!(field(parsed(Pressed::Keypad(wrong.into()))), "in.key.keypad", "{wrong:?}");
+        }
+        assert_eq!(parsed(Pressed::Named(NamedKey::PageUp.into())), Ok(Key::PageUp));
+        assert_eq!(field(parsed(Pressed::Named(0))), "in.key.named");
+        assert_eq!(field(key("in", KeyPress::default())), "in.key");
+    }
+
+    #[test]
+    fn what_is_said_to_be_independent_of_modes_is_the_same_in_each() {
+        let keys = |keys: &[Key]| {
+            let of = |key: &Key| Input::Key(*key, Modifiers::default());
+            keys.iter().map(of).collect::<Vec<_>>()
+        };
+        let mut independent = keys(&[
+            Key::Character('c'),
+            Key::Tab,
+            Key::Backspace,
+            Key::Escape,
+            Key::Insert,
+            Key::Delete,
+            Key::PageUp,
+            Key::PageDown,
+            Key::Function(1),
+            Key::Function(20),
+        ]);
+        independent.extend([Input::Text("a\n".into()), Input::Raw(vec![27])]);
+        let size = ScreenSize::new(80, 24).unwrap();
+        let bytes = |input: &Input, bit: u32| input.encode(Modes(bit), size).ok();
+        for input in &independent {
+            assert!(is_independent_of_modes(input), "{input:?}");
+            for bit in 0..14 {
+                assert_eq!(bytes(input, 1 << bit), bytes(input, 0), "{input:?} in mode {bit}");
+            }
+        }
+        let mut dependent = keys(&[
+            Key::Enter,
+            Key::Up,
+            Key::Down,
+            Key::Right,
+            Key::Left,
+            Key::Home,
+            Key::End,
+            Key::Keypad('5'),
+        ]);
+        dependent.extend([Input::Paste("p".into()), Input::Focus(true)]);
+        for input in &dependent {
+            assert!(!is_independent_of_modes(input), "{input:?}");
+            assert!((0..14).any(|bit| bytes(input, 1 << bit) != bytes(input, 0)), "{input:?}");
+        }
+    }
+}

@@ -139,3 +139,27 @@ fn modes(modes: Modes) -> ScreenModes {
 fn title(picture: &Picture) -> String {
     printable::line(&picture.title).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_without_a_terminal_shows_an_empty_screen_of_the_usual_size() {
+        let shown = empty();
+        assert_eq!((shown.columns, shown.rows, shown.lines.len()), (80, 24, 24));
+        for (line, index) in shown.lines.into_iter().zip(0..) {
+            assert_eq!(line, ScreenRow { index, ..ScreenRow::default() });
+        }
+        let cursor = Cursor { column: 0, row: 0, visible: true, shape: CursorShape::Block.into() };
+        assert_eq!((shown.cursor, shown.modes), (Some(cursor), Some(ScreenModes::default())));
+    }
+
+    #[test]
+    fn colours_are_none_or_of_the_palette_or_three_bytes() {
+        let told = |colour| color(colour).and_then(|color| color.color);
+        assert_eq!(told(Colour::Default), None);
+        assert_eq!(told(Colour::Palette(7)), Some(color::Color::Palette(7)));
+        assert_eq!(told(Colour::Rgb(0x12, 0x34, 0x56)), Some(color::Color::Rgb(0x0012_3456)));
+    }
+}

@@ -146,22 +146,71 @@ impl Watcher {
     }
 
     fn event(&mut self, picture: Arc<Picture>) -> Option<Event> {
-        let change = match &self.seen {
-            None => Change::Everything,
-            Some(seen) => diff::between(seen, &picture),
-        };
-        let event = match change {
-            Change::Nothing => None,
-            Change::Everything => Some(Event::Snapshot(screen_response::screen(&picture, self.styles))),
-            // Most of a screen is shorter as a whole.
-            Change::Parts(parts) if parts.rows.len() * 2 > picture.rows.len() && parts.bells == 0 => {
-                Some(Event::Snapshot(screen_response::screen(&picture, self.styles)))
-            }
-            Change::Parts(parts) => {
-                Some(Event::Change(screen_response::change(&picture, &parts, self.styles)))
-            }
-        };
+        let event = event(self.seen.as_deref(), &picture, self.styles);
         self.seen = Some(picture);
         event
+    }
+}
+
+/// What shows a picture to one who has seen that.
+fn event(seen: Option<&Picture>, picture: &Picture, styles: Styles) -> Option<Event> {
+    let change = match seen {
+        None => Change::Everything,
+        Some(seen) => diff::between(seen, picture),
+    };
+    match change {
+        Change::Nothing => None,
+        Change::Everything => Some(Event::Snapshot(screen_response::screen(picture, styles))),
+        // Most of a screen is shorter as a whole.
+        Change::Parts(parts) if parts.rows.len() * 2 > picture.rows.len() && parts.bells == 0 => {
+            Some(Event::Snapshot(screen_response::screen(picture, styles)))
+        }
+        Change::Parts(parts) => Some(Event::Change(screen_response::change(picture, &parts, styles))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::display::{cell::Cell, mode::Modes, row::Row, size::ScreenSize};
+
+    /// Ten rows, of which the first so many are not as they were.
+    fn picture(changed: usize, bells: u64) -> Picture {
+        let row = |index| {
+            let character = if index < changed { 'y' } else { 'x' };
+            Arc::new(Row { cells: vec![Cell { character, ..Cell::default() }; 4], ..Row::default() })
+        };
+        Picture {
+            size: ScreenSize::new(4, 10).unwrap(),
+            rows: (0..10).map(row).collect(),
+            cursor: Default::default(),
+            modes: Modes::default(),
+            title: String::new(),
+            bells,
+            scrollback_rows: 0,
+            offset: 0,
+            built_from: 0,
+            resets: 0,
+        }
+    }
+
+    #[test]
+    fn most_of_a_screen_is_shown_as_a_whole_unless_the_bell_has_rung() {
+        let seen = picture(0, 1);
+        let sent = |changed, bells| event(Some(&seen), &picture(changed, bells), Styles::Without);
+        assert_eq!(sent(0, 1), None);
+        for (changed, bells) in [(1, 1), (5, 1), (0, 2), (6, 2), (10, 3)] {
+            let Some(Event::Change(change)) = sent(changed, bells) else {
+                panic!("{changed} rows and {bells} bells are no change")
+            };
+            assert_eq!((change.lines.len(), change.bells), (changed, bells - 1));
+        }
+        for changed in [6, 10] {
+            let Some(Event::Snapshot(screen)) = sent(changed, 1) else {
+                panic!("{changed} rows are no snapshot")
+            };
+            assert_eq!((screen.lines.len(), screen.bells), (10, 1));
+        }
+        assert!(matches!(event(None, &seen, Styles::Without), Some(Event::Snapshot(_))));
     }
 }

@@ -244,6 +244,10 @@ async fn a_session_says_who_owns_it_and_what_it_holds() {
         assert_eq!((seen.live_terminals, seen.finished_terminals), (1, 1));
         assert!(seen.created_at.is_some());
         assert_eq!(running.info.session_id, session.id);
+        let running = running.get().await.expect("it is there");
+        let [opened, created, started] = [seen.created_at, running.created_at, running.started_at]
+            .map(|time| time.map(|time| (time.seconds, time.nanos)));
+        assert!(opened <= created && created <= started, "{opened:?} {created:?} {started:?}");
     })
     .await;
 }

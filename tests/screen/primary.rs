@@ -1,5 +1,7 @@
 //! The screen of a session's primary terminal: shown, watched and typed into by the session's id alone.
 
+use std::time::{Duration, Instant};
+
 use tonic::{Code, Streaming};
 
 use crate::{
@@ -23,7 +25,12 @@ async fn snapshot(session: &Session) -> (String, Screen) {
 }
 
 async fn watch(session: &Session) -> Streaming<WatchScreenResponse> {
-    let request = WatchScreenRequest { session_id: session.id.clone(), ..WatchScreenRequest::default() };
+    watch_at_most(session, 0).await
+}
+
+async fn watch_at_most(session: &Session, max_per_second: u32) -> Streaming<WatchScreenResponse> {
+    let session_id = session.id.clone();
+    let request = WatchScreenRequest { session_id, max_per_second, ..WatchScreenRequest::default() };
     screens(&session.caller).watch_screen(request).await.expect("it is open").into_inner()
 }
 
@@ -110,6 +117,22 @@ async fn a_session_is_watched_and_typed_into_by_its_primary_terminal_whichever_t
         }
     });
     rest.await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_watcher_has_no_more_messages_a_second_than_it_wants() {
+    let session = Session::open(&Gateway::shared()).await;
+    let script = "i=0; while sleep 0.02; do i=$((i+1)); echo \"line $i\"; done";
+    let terminal = session.sh(script).with(in_pty(60, 10)).create().await;
+    let begun = Instant::now();
+    let mut stream = watch_at_most(&session, 4).await;
+    for _ in 0..5 {
+        assert_eq!(next(&mut stream).await.0, terminal.id);
+    }
+    // A slow host makes it more, and never less.
+    assert!(begun.elapsed() >= Duration::from_secs(1), "five in {:?}", begun.elapsed());
+    drop(stream);
+    session.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

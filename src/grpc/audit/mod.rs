@@ -244,3 +244,33 @@ fn fault_kind(kind: FaultKind) -> AuditFaultKind {
         FaultKind::Unsigned => AuditFaultKind::Unsigned,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_thousand_records_can_be_asked_for_and_no_more() {
+        assert_eq!(parse_last(None).unwrap(), None);
+        assert_eq!(parse_last(Some(0)).unwrap(), Some(0));
+        assert_eq!(parse_last(Some(10_000)).unwrap(), Some(10_000));
+        assert_eq!(parse_last(Some(10_001)).unwrap_err().code(), tonic::Code::InvalidArgument);
+    }
+
+    #[test]
+    fn every_fault_is_told_by_its_kind() {
+        for (found, told) in [
+            (FaultKind::Changed, "CHANGED"),
+            (FaultKind::Removed, "REMOVED"),
+            (FaultKind::Reordered, "REORDERED"),
+            (FaultKind::Inserted, "INSERTED"),
+            (FaultKind::Truncated, "TRUNCATED"),
+            (FaultKind::MissingFile, "MISSING_FILE"),
+            (FaultKind::Head, "HEAD"),
+            (FaultKind::BadSignature, "BAD_SIGNATURE"),
+            (FaultKind::Unsigned, "UNSIGNED"),
+        ] {
+            assert_eq!(fault_kind(found).as_str_name(), format!("AUDIT_FAULT_KIND_{told}"));
+        }
+    }
+}

@@ -246,3 +246,95 @@ impl Drop for ReaderSlot {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use sha2::{Digest as _, Sha256};
+
+    use super::*;
+    use crate::journal::{FORMAT_VERSION, GatewayStopped, Hash, JournalFile, Record};
+
+    /// A line whose own hash is right; nothing here looks at the chain.
+    fn line(sequence: u64, text_bytes: usize) -> String {
+        let stopped = GatewayStopped { cause: "c".repeat(text_bytes), live_terminals: 0 };
+        let record = serde_json::to_string(&Record::GatewayStopped(stopped)).unwrap();
+        let hashed = format!(
+            "{{\"v\":{FORMAT_VERSION},\"seq\":{sequence},\"time\":\"2025-11-21T10:26:27.123456789Z\",\"boot\":\"8c0e\",\
+             \"mono_ns\":42,\"prev\":\"{}\",\"record\":{record}",
+            Hash::ZERO
+        );
+        let hash = Hash(Sha256::digest(&hashed).into());
+        format!("{hashed},\"hash\":\"{hash}\"}}\n")
+    }
+
+    /// Writes the file that begins with the first of these records.
+    fn write(directory: &Path, sequences: std::ops::RangeInclusive<u64>, text_bytes: usize) {
+        let name = JournalFile::starting_at(*sequences.start()).name;
+        let text: String = sequences.map(|sequence| line(sequence, text_bytes)).collect();
+        fs::write(directory.join(name), text).unwrap();
+    }
+
+    #[test]
+    fn a_batch_has_so_many_records_or_bytes_and_the_last_one_says_that_it_is() {
+        // 256 records, or those that reach a mebibyte.
+        for (records, text_bytes, batches) in [(600, 1, &[256, 256, 88][..]), (5, 700_000, &[2, 2, 1])] {
+            let directory = tempfile::tempdir().unwrap();
+            write(directory.path(), 1..=records, text_bytes);
+            let journal = JournalDirectory::new(directory.path());
+            let mut source = RecordSource::Existing(Entries::new(&journal, RecordFilter::default()).unwrap());
+            let mut next = 1;
+            for (index, count) in batches.iter().enumerate() {
+                let batch = source.batch().unwrap();
+                assert_eq!(batch.records.len(), *count, "batch {index}");
+                assert_eq!(batch.is_at_end, index + 1 == batches.len(), "batch {index}");
+                for record in batch.records {
+                    assert_eq!(record.sequence, next);
+                    next += 1;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_follower_begins_in_the_file_of_the_record_that_was_seen_last() {
+        let directory = tempfile::tempdir().unwrap();
+        for sequences in [1..=2, 3..=4, 5..=6] {
+            write(directory.path(), sequences, 1);
+        }
+        let journal = JournalDirectory::new(directory.path());
+        for (after, first) in [(0, 1), (1, 1), (2, 1), (3, 3), (4, 3), (5, 5), (6, 5), (9, 5)] {
+            let mut follower = follow_after(&journal, RecordFilter::default(), after).unwrap();
+            let found = loop {
+                match follower.look().unwrap() {
+                    ReadStep::Entry(entry) => break entry.line.sequence,
+                    ReadStep::Skipped => {}
+                    ReadStep::End => panic!("nothing is found after {after}"),
+                }
+            };
+            assert_eq!(found, first, "after {after}");
+        }
+    }
+
+    #[test]
+    fn readers_have_so_many_places_each_and_in_all_and_give_each_one_back() {
+        let limits = Arc::<ReaderLimits>::default();
+        let acquire = |uid| limits.acquire(Principal { uid });
+        let mut held: Vec<ReaderSlot> = (0..8).map(|_| acquire(1).unwrap()).collect();
+        for _ in 0..2 {
+            assert!(acquire(1).is_err(), "its eight places are taken");
+            // One that is given back is one that is free.
+            held.pop();
+            held.push(acquire(1).unwrap());
+        }
+        for uid in 2..=8 {
+            held.extend((0..8).map(|_| acquire(uid).unwrap()));
+        }
+        assert!(acquire(9).is_err(), "all places are taken");
+        held.pop();
+        held.push(acquire(9).unwrap());
+        drop(held);
+        assert!(limits.0.lock().unwrap().is_empty(), "nobody is remembered who reads nothing");
+    }
+}

@@ -380,6 +380,11 @@ mod tests {
     }
 
     #[test]
+    fn an_errno_is_told_in_words_and_as_its_number() {
+        assert_eq!(describe_errno(libc::ENOENT), "No such file or directory, errno 2");
+    }
+
+    #[test]
     fn an_error_is_reported_with_all_that_caused_it() {
         let cause = std::io::Error::from_raw_os_error(libc::ENOSPC);
         let error = crate::session::OpenError::StateUnwritable(cause);

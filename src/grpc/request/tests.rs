@@ -73,7 +73,7 @@ fn a_command_is_bounded_as_exec_bounds_it() {
     let argument = |bytes: usize| "a".repeat(bytes);
     assert_eq!(fits(of(131_071, vec![argument(131_071)], Vec::new())), "");
     assert_eq!(fits(of(131_072, Vec::new(), Vec::new())), "command");
-    assert_eq!(fits(of(1, vec![argument(1), argument(131_072)], Vec::new())), "args[1]");
+    assert_eq!(fits(of(1, vec![argument(131_071), argument(131_072)], Vec::new())), "args[1]");
     assert_eq!(fits(of(1, vec![String::new(); 16_384], Vec::new())), "");
     assert_eq!(fits(of(1, vec![String::new(); 16_385], Vec::new())), "args");
     // Each argument has a NUL at its end, and a variable "=", too.
