@@ -38,14 +38,18 @@ pub fn count(group: &Path) -> usize {
 
 fn kill_each(group: &Path) {
     // A cgroup that cannot be read is gone, or the caller tries again.
-    let Ok(processes) = directory::processes(group) else { return };
-    for some in processes.chunks(SIGNAL_BATCH) {
+    kill_listed(|| directory::processes(group).unwrap_or_default());
+}
+
+/// [`kill_each`] with the reading of the members as an argument, so that a test can change them in between.
+fn kill_listed(mut members: impl FnMut() -> Vec<u32>) {
+    for some in members().chunks(SIGNAL_BATCH) {
+        // 0, which stands for a process outside of our namespace, is none that can be opened.
         let held: Vec<_> =
             some.iter().filter_map(|pid| Some((*pid, Pidfd::open(pid.cast_signed()).ok()?))).collect();
-        let still = directory::processes(group).unwrap_or_default();
+        let still = members();
         for (pid, process) in held {
-            // 0 stands for a process outside of our namespace.
-            if pid > 0 && still.contains(&pid) {
+            if still.contains(&pid) {
                 // ESRCH: gone by itself.
                 let _ = process.signal(libc::SIGKILL);
             }
@@ -71,7 +75,86 @@ fn with_descendants(group: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        os::unix::process::ExitStatusExt,
+        process::{Child, Command},
+    };
+
     use super::*;
+
+    fn sleepers<const COUNT: usize>() -> [Child; COUNT] {
+        std::array::from_fn(|_| Command::new("sleep").arg("600").spawn().unwrap())
+    }
+
+    /// The signal that it ends by. Waits for the end.
+    fn signal_of(child: &mut Child) -> Option<i32> {
+        child.wait().unwrap().signal()
+    }
+
+    /// Ends what a kill has left alive. Whether it was.
+    fn was_left(child: &mut Child) -> bool {
+        let lives = child.try_wait().unwrap().is_none();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        lives
+    }
+
+    #[test]
+    fn a_process_that_is_no_member_any_more_when_it_is_held_is_left_alone() {
+        let [mut stays, mut leaves, mut enters] = sleepers();
+        let (stayed, left, entered) = (stays.id(), leaves.id(), enters.id());
+        let mut readings = [vec![0, left, stayed], vec![0, stayed, entered]].into_iter();
+        kill_listed(|| readings.next().unwrap());
+        assert_eq!(signal_of(&mut stays), Some(libc::SIGKILL));
+        assert!(was_left(&mut leaves), "its number may be another's by now");
+        assert!(was_left(&mut enters), "nothing held it: the caller tries again");
+        assert_eq!(readings.next(), None);
+    }
+
+    #[test]
+    fn members_of_more_than_one_batch_are_killed_and_each_batch_is_read_again() {
+        let mut members = sleepers::<3>();
+        let mut list = vec![0; SIGNAL_BATCH - 1];
+        list.extend(members.iter().map(Child::id));
+        let mut readings = 0;
+        kill_listed(|| {
+            readings += 1;
+            list.clone()
+        });
+        for member in &mut members {
+            assert_eq!(signal_of(member), Some(libc::SIGKILL));
+        }
+        assert_eq!(readings, 3);
+    }
+
+    #[test]
+    fn each_process_in_a_tree_is_killed_where_the_kernel_kills_no_group() {
+        let directory = tempfile::tempdir().unwrap();
+        let [group, nested] = [directory.path().join("group"), directory.path().join("group/a/b")];
+        kill_tree(&group).expect("a group that is gone has nothing to kill");
+        std::fs::create_dir_all(&nested).unwrap();
+        let [mut above, mut below, mut outside] = sleepers();
+        std::fs::write(group.join("cgroup.procs"), format!("0\n{}\n", above.id())).unwrap();
+        std::fs::write(nested.join("cgroup.procs"), format!("{}\n", below.id())).unwrap();
+        std::fs::write(directory.path().join("cgroup.procs"), format!("{}\n", outside.id())).unwrap();
+        kill_tree(&group).unwrap();
+        assert_eq!([signal_of(&mut above), signal_of(&mut below)], [Some(libc::SIGKILL); 2]);
+        assert!(was_left(&mut outside));
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_killed_is_told_and_its_processes_are_killed_all_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let group = directory.path();
+        std::fs::create_dir(group.join("cgroup.kill")).unwrap();
+        let [mut member] = sleepers();
+        std::fs::write(group.join("cgroup.procs"), format!("{}\n", member.id())).unwrap();
+        let refused = kill_tree(group).unwrap_err();
+        assert!(
+            matches!(&refused, CgroupError::Set { cause, .. } if cause.kind() == io::ErrorKind::IsADirectory)
+        );
+        assert_eq!(signal_of(&mut member), Some(libc::SIGKILL));
+    }
 
     #[test]
     fn all_that_is_in_a_group_and_below_it_is_counted() {

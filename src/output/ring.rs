@@ -66,11 +66,10 @@ impl Layout {
     #[must_use]
     pub fn of_file(bytes: u64) -> Option<Self> {
         let capacity = bytes.checked_sub(HEADER_BYTES)?;
-        let possible = capacity > MAX_READ_BYTES
-            && capacity <= MAX_RETAINED_BYTES + MAX_READ_BYTES
-            && capacity.is_multiple_of(HEADER_BYTES);
         // A ring that retains nothing has a capacity of just one read.
-        (possible || capacity == MAX_READ_BYTES).then_some(Self { capacity })
+        let is_possible = (MAX_READ_BYTES..=MAX_RETAINED_BYTES + MAX_READ_BYTES).contains(&capacity)
+            && capacity.is_multiple_of(HEADER_BYTES);
+        is_possible.then_some(Self { capacity })
     }
 
     /// Bytes of data that the file has room for.
@@ -146,8 +145,15 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_ring_is_refused() {
-        for bytes in [0, 1, HEADER_BYTES, HEADER_BYTES * 2, HEADER_BYTES + MAX_READ_BYTES + 1, u64::MAX] {
+        let (shortest, longest) =
+            (HEADER_BYTES + MAX_READ_BYTES, HEADER_BYTES + MAX_RETAINED_BYTES + MAX_READ_BYTES);
+        for bytes in
+            [0, 1, HEADER_BYTES, shortest - HEADER_BYTES, shortest + 1, longest + HEADER_BYTES, u64::MAX]
+        {
             assert_eq!(Layout::of_file(bytes), None, "{bytes}");
+        }
+        for bytes in [shortest, longest] {
+            assert_eq!(Layout::of_file(bytes).map(Layout::file_bytes), Some(bytes));
         }
     }
 

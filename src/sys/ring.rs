@@ -63,16 +63,13 @@ impl RingWriter {
     /// # Errors
     /// The errno of memfd_create(2), ftruncate(2), fcntl(2) or mmap(2).
     pub fn create(layout: Layout, when_full: WhenFull) -> Result<Self, Errno> {
-        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | libc::MFD_NOEXEC_SEAL;
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is a C string; the call touches no other memory.
-        let raw = unsafe { libc::memfd_create(c"provost-output".as_ptr(), flags) };
-        let raw = match Errno::result(raw) {
+        let make = |flags| Errno::result(unsafe { libc::memfd_create(c"provost-output".as_ptr(), flags) });
+        let raw = match make(flags | libc::MFD_NOEXEC_SEAL) {
             // A kernel before 6.3 does not know MFD_NOEXEC_SEAL.
-            // SAFETY: as above.
-            Err(Errno::EINVAL) => Errno::result(unsafe {
-                libc::memfd_create(c"provost-output".as_ptr(), flags & !libc::MFD_NOEXEC_SEAL)
-            })?,
-            other => other?,
+            Err(Errno::EINVAL) => make(flags)?,
+            made => made?,
         };
         // SAFETY: the kernel has just made this descriptor for us.
         let file = unsafe { OwnedFd::from_raw_fd(raw) };
@@ -432,6 +429,13 @@ mod tests {
         reader.arm();
         assert!(writer.take_armed());
         assert!(!writer.take_armed());
+    }
+
+    #[test]
+    fn no_program_that_is_executed_inherits_a_ring() {
+        let (writer, _reader) = ring(0, WhenFull::DropOldest);
+        let flags = nix::fcntl::fcntl(writer.file(), nix::fcntl::FcntlArg::F_GETFD).unwrap();
+        assert_eq!(flags, libc::FD_CLOEXEC);
     }
 
     #[test]

@@ -90,7 +90,7 @@ async fn is_lost_and_gone(terminal: &Terminal, cause: ExitCause, marker: &str, w
 async fn a_stopped_supervisor_keeps_nothing_from_its_end() {
     let gateway = Gateway::start();
     let ending = Gateway::start();
-    let ends: [std::pin::Pin<Box<dyn Future<Output = ()>>>; 6] = [
+    let ends: [std::pin::Pin<Box<dyn Future<Output = ()>>>; 7] = [
         Box::pin(async {
             let (session, terminal, marker) = stopped_supervisor(&gateway, Limits::None).await;
             terminal.kill(Some(Duration::ZERO)).await;
@@ -98,6 +98,13 @@ async fn a_stopped_supervisor_keeps_nothing_from_its_end() {
             terminal.release().await;
             // The session goes on in another sandbox.
             assert_eq!(code(&session.command("true").finish().await.outcome), 0);
+            session.close().await;
+        }),
+        Box::pin(async {
+            // One that cannot tell it to end gives it no grace.
+            let (session, terminal, marker) = stopped_supervisor(&gateway, Limits::None).await;
+            terminal.kill(Some(Duration::from_secs(600))).await;
+            is_lost_and_gone(&terminal, ExitCause::Killed, &marker, "kill with a long grace").await;
             session.close().await;
         }),
         Box::pin(async {

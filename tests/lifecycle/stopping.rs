@@ -165,19 +165,45 @@ async fn a_time_limit_also_ends_a_command_that_ignores_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn an_idle_limit_ends_a_silent_command_and_not_a_talking_one() {
+async fn a_time_limit_leaves_a_command_its_grace() {
     in_session(&Gateway::shared(), async |session| {
-        let idle = Duration::from_secs(3);
-        // It talks for longer than the limit, with pauses far below it, and then falls silent.
+        // Each of its pauses is told to end too.
+        let script =
+            "trap 'told=1; while [ $told -lt 40 ]; do sleep 0.05; told=$((told+1)); done; exit 9' TERM
+            echo ready; while :; do sleep 0.05; done";
         let terminal = session
-            .sh("i=0; while [ $i -lt 35 ]; do echo $i; sleep 0.1; i=$((i+1)); done; echo silent; exec sleep 1000")
-            .with(|r| r.idle_limit = Some(api_duration(idle)))
+            .sh(script)
+            .grace(LONG)
+            .with(|r| r.time_limit = Some(api_duration(TIME_FOR_A_WORD)))
             .create()
             .await;
         let outcome = terminal.wait().await;
+        assert_eq!((code(&outcome), outcome.cause()), (9, ExitCause::TimeLimit));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_idle_limit_ends_a_silent_command_and_not_a_talking_one() {
+    in_session(&Gateway::shared(), async |session| {
+        let limited = |script: &str, idle: u64| {
+            let idle = api_duration(Duration::from_secs(idle));
+            session.sh(script).grace(Duration::from_secs(1)).with(|r| r.idle_limit = Some(idle)).create()
+        };
+        // Within its limit, and for longer than the gateway takes to look for the first time.
+        let patient = limited("sleep 6; echo late", 14).await;
+        // It talks for longer than the limit and all that the gateway gives an end, with pauses far below, and then falls silent.
+        let terminal = limited(
+            "i=0; while [ $i -lt 100 ]; do echo $i; sleep 0.1; i=$((i+1)); done; echo silent; exec sleep 1000",
+            3,
+        )
+        .await;
+        let outcome = terminal.wait().await;
         assert_eq!((signal_name(&outcome), outcome.cause()), ("SIGTERM", ExitCause::IdleLimit));
         let text = String::from_utf8_lossy(&terminal.output().await.data).into_owned();
-        assert!(text.ends_with("34\nsilent\n"), "it was ended while it talked: {text}");
+        assert!(text.ends_with("99\nsilent\n"), "it was ended while it talked: {text}");
+        let outcome = patient.wait().await;
+        assert_eq!((code(&outcome), outcome.cause()), (0, ExitCause::Exited));
     })
     .await;
 }

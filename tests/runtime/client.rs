@@ -37,7 +37,7 @@ pub struct Supervisor {
 }
 
 /// Which control groups the supervisor gets.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Groups {
     /// The v2 tree, and v1 controllers where the host has them.
     All,

@@ -8,6 +8,7 @@
 mod process_state;
 
 mod client;
+mod ends;
 mod judged;
 mod latency;
 mod rules;

@@ -7,7 +7,7 @@ use provost::proto::supervisor::{
 
 use crate::{
     client::{Client, Groups, Supervisor, WithoutGateway, command, shell},
-    judged, streams,
+    ends, judged, streams,
 };
 
 /// A rule and its name.
@@ -40,6 +40,18 @@ pub const ALL: &[Rule] = rules![
     requests_are_answered_exactly as "requests_are_answered_exactly",
     an_embedded_gateways_end_is_the_sandboxs_end as "an_embedded_gateways_end_is_the_sandboxs_end",
     only_0_1_and_2_are_open_in_a_command as "only_0_1_and_2_are_open_in_a_command",
+    ends::what_outlives_the_command_has_its_linger_time_and_ends_it_when_it_goes as
+        "what_outlives_the_command_has_its_linger_time_and_ends_it_when_it_goes",
+    ends::what_outlives_the_linger_time_is_told_to_end_before_it_is_killed as
+        "what_outlives_the_linger_time_is_told_to_end_before_it_is_killed",
+    ends::what_cannot_be_killed_is_reported_and_then_the_sandbox_ends as
+        "what_cannot_be_killed_is_reported_and_then_the_sandbox_ends",
+    ends::only_the_leader_of_a_pty_is_hung_up_and_again_when_it_goes_on as
+        "only_the_leader_of_a_pty_is_hung_up_and_again_when_it_goes_on",
+    ends::all_that_is_in_a_pipe_at_the_end_is_read as "all_that_is_in_a_pipe_at_the_end_is_read",
+    ends::what_a_process_outside_writes_is_not_waited_for as "what_a_process_outside_writes_is_not_waited_for",
+    ends::what_an_ended_command_has_written_waits_for_its_reader as
+        "what_an_ended_command_has_written_waits_for_its_reader",
     judged::another_file_than_the_judged_one_is_not_executed as "another_file_than_the_judged_one_is_not_executed",
     streams::streams_are_kept_apart_on_request as "streams_are_kept_apart_on_request",
     streams::a_flood_leaves_its_newest_bytes as "a_flood_leaves_its_newest_bytes",
@@ -76,6 +88,7 @@ fn a_command_runs_and_its_output_and_exit_come_back() {
     let exit = client.exit("term_2");
     assert_eq!((exit.end, exit.stopped(), exit.survivors), (Some(End::Code(3)), StopCause::Unspecified, 0));
     assert!(exit.wall_us > 0 && exit.ended_at_ns > exit.started_at_ns && exit.memory_peak_bytes > 0);
+    assert_eq!(exit.started_at_ns, held.started.started_at_ns);
     assert_eq!(String::from_utf8(held.output(0)).unwrap(), "out\nerr\n54321\n");
     assert!(held.rings[0].at_end());
     assert_eq!(supervisor.leaves(), 0);

@@ -42,3 +42,41 @@ fn has_children(supervisor: BorrowedFd<'_>) -> bool {
     let children = fs::read(format!("/proc/{pid}/task/{pid}/children"));
     children.map_or(true, |children| !children.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead as _, BufReader},
+        os::fd::{AsFd as _, OwnedFd},
+        process::{Child, Command, Stdio},
+    };
+
+    use super::*;
+    use crate::sys::pidfd::Pidfd;
+
+    /// A shell that has said a word, and goes on until its input ends.
+    fn shell(script: &str) -> (Child, OwnedFd) {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        assert_eq!(said, "ready\n");
+        let process = Pidfd::open(child.id().cast_signed()).unwrap();
+        (child, process.into())
+    }
+
+    #[test]
+    fn a_first_process_has_children_as_long_as_one_is_there_and_none_when_it_has_ended() {
+        let (mut parent, process) = shell("exec 3<&0; cat <&3 >/dev/null & echo ready; wait");
+        assert!(has_children(process.as_fd()));
+        drop(parent.stdin.take());
+        parent.wait().unwrap();
+        assert!(!has_children(process.as_fd()), "what has ended has no child");
+
+        let (mut alone, process) = shell("echo ready; read line");
+        assert!(!has_children(process.as_fd()));
+        drop(alone.stdin.take());
+        alone.wait().unwrap();
+    }
+}

@@ -176,22 +176,21 @@ impl Runtime {
         let now = self.now;
         let Some(terminal) = self.terminals.get(key) else { return StepResult::Wait(None) };
         let stopped = terminal.stop.is_some();
-        let mut wait = None;
+        let mut is_more = false;
         for index in 0..terminal.outputs.len() {
             match self.pump_output(key, index) {
                 Pumped::Ended => {}
                 // The next turn continues. After the time limit only a process outside fills the pipe: it was read
                 // once more.
-                Pumped::More if now < removal.until + STRAGGLER_GRACE => wait = Some(now),
-                // A process outside of the leaf holds the pipe, within its time.
-                Pumped::Empty if now < removal.until => wait = Some(removal.until),
+                Pumped::More if now < removal.until + STRAGGLER_GRACE => is_more = true,
                 // The reader may take any time, unless the command was stopped.
                 Pumped::Stalled if !stopped => return StepResult::Wait(None),
+                // Of an empty pipe, a process outside of the leaf has had its time with it.
                 Pumped::More | Pumped::Empty | Pumped::Stalled => self.end_output(key, index),
             }
         }
-        if wait.is_some() {
-            return StepResult::Wait(wait);
+        if is_more {
+            return StepResult::Wait(Some(now));
         }
         self.end(key, removal);
         StepResult::Wait(None)

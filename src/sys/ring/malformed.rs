@@ -35,6 +35,13 @@ fn a_file_that_lacks_one_of_the_seals_is_no_ring() {
 }
 
 #[test]
+fn a_directory_in_memory_which_has_no_seals_at_all_is_no_ring() {
+    // Of the same kind of file system as the files in memory, on every host whose devices are in one.
+    let directory = std::fs::File::open("/dev").unwrap();
+    assert_eq!(refused(directory.into()), RingOpenError::NotSealed);
+}
+
+#[test]
 fn a_file_that_does_not_begin_as_a_ring_is_none() {
     let length = Layout::retaining(0).unwrap().file_bytes();
     assert_eq!(refused(zeroes(length, ALL.into_iter().collect())), RingOpenError::WrongMagic);
