@@ -86,7 +86,11 @@ mod tests {
     use std::{
         ffi::OsStr,
         fs,
-        os::unix::{ffi::OsStrExt, fs::symlink, net::UnixListener},
+        os::unix::{
+            ffi::OsStrExt,
+            fs::{MetadataExt, symlink},
+            net::UnixListener,
+        },
     };
 
     use super::*;
@@ -99,6 +103,9 @@ mod tests {
         let socket = directory.join("socket");
         let _listener = UnixListener::bind(&socket).unwrap();
         symlink("socket", directory.join("link")).unwrap();
+        let opened = open(None, &socket, Kind::Any).unwrap();
+        let stat = fs::metadata(&socket).unwrap();
+        assert_eq!(object_of(&opened.descriptor), Some((stat.dev(), stat.ino())));
         let open = |path: &Path, kind| open(None, path, kind).map(|opened| opened.found.path);
         assert_eq!(open(&directory.join("link"), Kind::Any), Ok(socket));
         assert_eq!(open(&directory.join("link"), Kind::Directory), Err(Errno::ENOTDIR));
