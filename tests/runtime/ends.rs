@@ -83,7 +83,8 @@ fn with_and_without_groups() -> [(Groups, Supervisor, Client); 2] {
 pub fn what_outlives_the_command_has_its_linger_time_and_ends_it_when_it_goes() {
     let (directory, path) = open_directory();
     let late = directory.path().join("late");
-    let until_reaped = "while kill -0 $$ 2>/dev/null; do sleep 0.02; done";
+    // And some time later: a signal that is sent to it comes before it is through.
+    let until_reaped = "while kill -0 $$ 2>/dev/null; do sleep 0.02; done; sleep 0.3";
     for (groups, supervisor, mut client) in with_and_without_groups() {
         for (id, line, said) in [
             ("term_1", format!("({until_reaped}; : >{path}/late; echo late) & exit 7"), &b"late\n"[..]),
