@@ -63,7 +63,7 @@ fn stop_at_rest(supervisor: &Supervisor) {
 }
 
 /// A directory in which commands can leave marks.
-fn open_directory() -> (tempfile::TempDir, String) {
+pub fn open_directory() -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let path = directory.path().to_str().unwrap().to_owned();

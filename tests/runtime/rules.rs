@@ -493,10 +493,15 @@ fn requests_are_answered_exactly() {
     assert_eq!(client.done(signal(libc::SIGUSR1)), libc::ESRCH);
     client.release("term_1");
     assert_eq!(client.done(release("term_1")), libc::ENOENT);
-    client.spawn(shell("term_2", "sleep 1000")).unwrap();
-    let sequence = client.send(Request::Shutdown(Shutdown { grace_ms: 1000 }));
+    // Goes on, so that the sandbox does, until the refusal has been seen.
+    let (directory, path) = ends::open_directory();
+    let line = format!("trap '' TERM; echo ready; while ! [ -e {path}/seen ]; do sleep 0.05; done");
+    let held = client.spawn(shell("term_2", &line)).unwrap();
+    streams::wait_for(&mut client, &held, b"ready");
+    let sequence = client.send(Request::Shutdown(Shutdown { grace_ms: 60_000 }));
     let refused = client.spawn(shell("term_3", ":")).map(drop).unwrap_err();
     assert_eq!((refused.stage(), refused.errno), (Stage::SpawnResources, libc::ESHUTDOWN));
+    std::fs::write(directory.path().join("seen"), "").unwrap();
     assert_eq!(client.exit("term_2").stopped(), StopCause::Shutdown);
     assert_eq!(client.receive().0, sequence);
     assert_eq!(supervisor.wait(), Some(0));
