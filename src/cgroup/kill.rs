@@ -1,17 +1,14 @@
 //! Kills a whole cgroup by its path, without the supervisor.
-//!
-//! A process is held by pidfd before its membership is checked again, so no other process is killed.
 
 use std::{
     io,
     path::{Path, PathBuf},
 };
 
-use super::directory::{self, CgroupError};
-use crate::sys::pidfd::Pidfd;
-
-/// Processes held at once between two readings of the members.
-const SIGNAL_BATCH: usize = 64;
+use super::{
+    directory::{self, CgroupError},
+    held,
+};
 
 /// Kills everything in a cgroup and below it: by `cgroup.kill` if there is one, and then each remaining thread
 /// group, because `cgroup.kill` misses those whose main thread has exited (Linux 6.18). Succeeds if the cgroup is
@@ -38,23 +35,14 @@ pub fn count(group: &Path) -> usize {
 
 fn kill_each(group: &Path) {
     // A cgroup that cannot be read is gone, or the caller tries again.
-    kill_listed(|| directory::processes(group).unwrap_or_default());
-}
-
-/// [`kill_each`] with the reading of the members as an argument, so that a test can change them in between.
-fn kill_listed(mut members: impl FnMut() -> Vec<u32>) {
-    for some in members().chunks(SIGNAL_BATCH) {
-        // 0, which stands for a process outside of our namespace, is none that can be opened.
-        let held: Vec<_> =
-            some.iter().filter_map(|pid| Some((*pid, Pidfd::open(pid.cast_signed()).ok()?))).collect();
-        let still = members();
-        for (pid, process) in held {
-            if still.contains(&pid) {
-                // ESRCH: gone by itself.
-                let _ = process.signal(libc::SIGKILL);
-            }
-        }
-    }
+    let members = || {
+        let pids = directory::processes(group).unwrap_or_default();
+        pids.into_iter().map(u32::cast_signed).collect::<Vec<i32>>()
+    };
+    // ESRCH: gone by itself.
+    held::for_each_member(&members(), members, |_, process| {
+        let _ = process.signal(libc::SIGKILL);
+    });
 }
 
 /// A cgroup and those below it.
@@ -75,57 +63,8 @@ fn with_descendants(group: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        os::unix::process::ExitStatusExt,
-        process::{Child, Command},
-    };
-
     use super::*;
-
-    fn sleepers<const COUNT: usize>() -> [Child; COUNT] {
-        std::array::from_fn(|_| Command::new("sleep").arg("600").spawn().unwrap())
-    }
-
-    /// The signal that it ends by. Waits for the end.
-    fn signal_of(child: &mut Child) -> Option<i32> {
-        child.wait().unwrap().signal()
-    }
-
-    /// Ends what a kill has left alive. Whether it was.
-    fn was_left(child: &mut Child) -> bool {
-        let lives = child.try_wait().unwrap().is_none();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        lives
-    }
-
-    #[test]
-    fn a_process_that_is_no_member_any_more_when_it_is_held_is_left_alone() {
-        let [mut stays, mut leaves, mut enters] = sleepers();
-        let (stayed, left, entered) = (stays.id(), leaves.id(), enters.id());
-        let mut readings = [vec![0, left, stayed], vec![0, stayed, entered]].into_iter();
-        kill_listed(|| readings.next().unwrap());
-        assert_eq!(signal_of(&mut stays), Some(libc::SIGKILL));
-        assert!(was_left(&mut leaves), "its number may be another's by now");
-        assert!(was_left(&mut enters), "nothing held it: the caller tries again");
-        assert_eq!(readings.next(), None);
-    }
-
-    #[test]
-    fn members_of_more_than_one_batch_are_killed_and_each_batch_is_read_again() {
-        let mut members = sleepers::<3>();
-        let mut list = vec![0; SIGNAL_BATCH - 1];
-        list.extend(members.iter().map(Child::id));
-        let mut readings = 0;
-        kill_listed(|| {
-            readings += 1;
-            list.clone()
-        });
-        for member in &mut members {
-            assert_eq!(signal_of(member), Some(libc::SIGKILL));
-        }
-        assert_eq!(readings, 3);
-    }
+    use crate::cgroup::held::tests::{signal_of, sleepers, was_left};
 
     #[test]
     fn each_process_in_a_tree_is_killed_where_the_kernel_kills_no_group() {

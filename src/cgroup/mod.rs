@@ -4,6 +4,7 @@
 //! the hierarchies.
 
 pub mod directory;
+pub mod held;
 pub mod hierarchy;
 pub mod kill;
 pub mod leaf;

@@ -4,10 +4,7 @@
 //! leader is killed by pid, which cannot be reused before it is reaped here. Without cgroups the tree is everything
 //! in the pid namespace; the sandbox then serves one terminal.
 
-use std::{
-    collections::HashSet,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use nix::{sys::signal::Signal, unistd::Pid};
 
@@ -16,13 +13,10 @@ use super::{
     state::Runtime,
     terminal::{MAX_GRACE, StopState, SupervisedTerminal, TerminalPhase},
 };
-use crate::{proto::supervisor::StopCause, sys::pidfd::Pidfd};
+use crate::{cgroup::held, proto::supervisor::StopCause};
 
 /// The most processes that are sent TERM and remembered. Further ones get only the KILL.
 const MAX_SIGNALLED: usize = 4096;
-
-/// Processes signalled between two readings of the leaf's members.
-const SIGNAL_BATCH: usize = 64;
 
 /// How often new processes are signalled during the grace.
 const RESCAN_INTERVAL: Duration = Duration::from_millis(50);
@@ -91,22 +85,18 @@ impl Runtime {
         let mut new: Vec<i32> =
             self.processes_of(key).into_iter().filter(|pid| !told.contains(pid)).collect();
         new.truncate(MAX_SIGNALLED.saturating_sub(told.len()));
-        for some in new.chunks(SIGNAL_BATCH) {
-            // A pid may be reused after it was listed. A process that is listed again after its pidfd was opened is
-            // the one that the pidfd holds, or it is dead.
-            let open: Vec<_> = some.iter().filter_map(|pid| Some((*pid, Pidfd::open(*pid).ok()?))).collect();
-            let listed: HashSet<i32> = self.processes_of(key).into_iter().collect();
-            for (pid, process) in open {
-                if listed.contains(&pid) {
-                    // ESRCH: exited by itself. Other errors are left to the KILL.
-                    let _ = process.signal(libc::SIGTERM);
-                    if hung_up == Some(pid) {
-                        let _ = process.signal(libc::SIGHUP);
-                    }
-                    let _ = process.signal(libc::SIGCONT);
+        held::for_each_member(
+            &new,
+            || self.processes_of(key),
+            |pid, process| {
+                // ESRCH: exited by itself. Other errors are left to the KILL.
+                let _ = process.signal(libc::SIGTERM);
+                if hung_up == Some(pid) {
+                    let _ = process.signal(libc::SIGHUP);
                 }
-            }
-        }
+                let _ = process.signal(libc::SIGCONT);
+            },
+        );
         if let Some(stop) = self.terminals.get_mut(key).and_then(|terminal| terminal.stop.as_mut()) {
             stop.signalled.extend(new);
         }
@@ -161,16 +151,11 @@ impl Runtime {
     /// A fork storm is not slowed down, but each pass kills all listed processes, and the kernel gives a killed
     /// process no more time to fork.
     fn kill_each(&mut self, key: SlotKey) {
-        let pids = self.processes_of(key);
-        for some in pids.chunks(SIGNAL_BATCH) {
-            let open: Vec<_> = some.iter().filter_map(|pid| Some((*pid, Pidfd::open(*pid).ok()?))).collect();
-            let listed: HashSet<i32> = self.processes_of(key).into_iter().collect();
-            for (pid, process) in open {
-                if listed.contains(&pid) {
-                    let _ = process.signal(libc::SIGKILL);
-                }
-            }
-        }
+        let members = || self.processes_of(key);
+        // ESRCH: exited by itself.
+        held::for_each_member(&members(), members, |_, process| {
+            let _ = process.signal(libc::SIGKILL);
+        });
     }
 
     pub(super) fn processes_of(&self, key: SlotKey) -> Vec<i32> {
