@@ -101,10 +101,11 @@ static GIT_CONFIG_RULES: LazyLock<GitConfigRules> = LazyLock::new(|| {
 
 impl KeyRule {
     fn matches(&self, entry: &ConfigEntry) -> bool {
-        let value = entry.value.trim().to_ascii_lowercase();
+        let value = entry.value.to_ascii_lowercase();
+        let starts = |start: &String| value.trim_start().starts_with(start);
         self.names(entry)
             && !(self.alias && is_plain_alias(&entry.value))
-            && (self.starts.is_empty() || self.starts.iter().any(|start| value.starts_with(start)))
+            && (self.starts.is_empty() || self.starts.iter().any(starts))
             && !self.safe.contains(&value)
             && self.below.as_ref().is_none_or(|below| {
                 entry.subsection.as_ref().is_some_and(|subsection| subsection.starts_with(below))
@@ -249,14 +250,20 @@ impl<'a> ConfigParser<'a> {
         }
     }
 
+    /// Without the spaces around it, but for those that are quoted or escaped.
     fn value(&mut self) -> String {
         let (mut bytes, mut is_quoted, mut is_comment) = (Vec::new(), false, false);
+        // So much of it is no space that git would leave out.
+        let mut kept = 0;
         while let Some(byte) = self.next() {
             match byte {
                 b'\n' => break,
-                _ if is_comment => {}
+                _ if is_comment => continue,
                 b'"' => is_quoted = !is_quoted,
-                b'#' | b';' if !is_quoted => is_comment = true,
+                b'#' | b';' if !is_quoted => {
+                    is_comment = true;
+                    continue;
+                }
                 b'\\' => match self.next() {
                     // The line goes on.
                     Some(b'\n') | None => {}
@@ -265,10 +272,18 @@ impl<'a> ConfigParser<'a> {
                     Some(b'b') => bytes.push(0x08),
                     Some(other) => bytes.push(other),
                 },
+                b' ' | b'\t' | b'\r' if !is_quoted => {
+                    if !bytes.is_empty() {
+                        bytes.push(byte);
+                    }
+                    continue;
+                }
                 byte => bytes.push(byte),
             }
+            kept = bytes.len();
         }
-        String::from_utf8_lossy(&bytes).trim().to_owned()
+        bytes.truncate(kept);
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
@@ -315,6 +330,17 @@ mod tests {
         ] {
             assert!(found(text).iter().any(|one| one.starts_with(name)), "{text:?}: {:?}", found(text));
         }
+    }
+
+    #[test]
+    fn values_are_what_git_reads() {
+        // As `git config --list` of git 2.47 prints them.
+        let text = "[a]\n b = \"  x \\n\"  \n b =   y  z  # c\n b = \"\" \n b = x \"  \" \n b = \" \"\n b = x \\\n   y\n b = a  ;\n \
+                    b = \\t\n b = v\r\n b = w \r\t\n b = x  \\\n";
+        let entries = ConfigParser::new(text.as_bytes()).entries();
+        let values: Vec<_> = entries.iter().map(|entry| entry.value.as_str()).collect();
+        assert_eq!(values, ["  x \n", "y  z", "", "x   ", " ", "x    y", "a", "\t", "v", "w", "x  "]);
+        assert_eq!(found("[core]\nfsmonitor = \"true\\n\"\n"), ["core.fsmonitor=true\n"]);
     }
 
     #[test]
