@@ -1,6 +1,6 @@
 //! Verdicts on what was evaluated a moment ago: most tools execute the same thing again and again. Pure.
 //!
-//! A verdict is used again for the same terminal, path, arguments, directory and files, under the same policy.
+//! A verdict is used again for the same terminal, path, arguments, directory, files and first lines of scripts, under the same policy.
 
 use std::{
     cell::OnceCell,
@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::{evaluation::describe, process::FileVersion, reading::ReadExec, terminals::Terminal};
-use crate::{policy::ExecVerdict, proto::gate::Exec};
+use crate::{policy::ExecVerdict, proto::gate::Exec, resolve::shebang::Shebang};
 
 /// Verdicts that are kept.
 pub(super) const MAX_VERDICTS: usize = 1_024;
@@ -35,6 +35,8 @@ struct KnownVerdict {
     argv: Vec<Vec<u8>>,
     cwd: Vec<u8>,
     files: Vec<(Vec<u8>, FileVersion)>,
+    /// A file that is mapped can change without another version.
+    lines: Vec<Shebang>,
     decided: Rc<Decided>,
 }
 
@@ -87,6 +89,7 @@ impl Verdicts {
             argv: exec.argv.clone(),
             cwd: exec.cwd.clone(),
             files: exec.files.iter().map(|file| (file.path.clone(), file.version)).collect(),
+            lines: exec.lines.clone(),
             decided: decided.clone(),
         };
         self.known.insert(hash_of(terminal, exec), known);
@@ -101,6 +104,7 @@ impl KnownVerdict {
             && self.path == exec.path
             && self.argv == exec.argv
             && self.cwd == exec.cwd
+            && self.lines == exec.lines
             && self.files.iter().map(|(path, version)| (path, *version)).eq(files)
     }
 }
@@ -166,6 +170,9 @@ mod tests {
         assert!(verdicts.find(one, &exec("a", 2), now).is_none(), "the file was changed");
         let moved = ReadExec { cwd: b"/v".to_vec(), ..exec("a", 1) };
         assert!(verdicts.find(one, &moved, now).is_none(), "another directory");
+        let line = Shebang { path: "/bin/y".to_owned(), argument: None };
+        let rewritten = ReadExec { lines: vec![line], ..exec("a", 1) };
+        assert!(verdicts.find(one, &rewritten, now).is_none(), "another first line");
         assert!(verdicts.find(one, &exec("a", 1), now + VERDICT_LIFETIME).is_none(), "too old");
         one.starts_any_rule = Some("any".to_owned());
         assert!(verdicts.find(one, &exec("a", 1), now).is_none(), "it may start anything now");

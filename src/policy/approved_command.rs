@@ -29,14 +29,18 @@ impl ApprovedCommand {
         approved.collect()
     }
 
-    /// Whether this is the rule, and these are the words but for the place of the program.
+    /// Whether this is the rule, and these are the words but for the place of the program. Bytes that are no UTF-8 stand as the same
+    /// character in all words: who has seen one has not seen the others.
     pub(super) fn covers(&self, rule: &str, words: &[Word]) -> bool {
         let (Some((given, arguments)), Some((program, rest))) =
             (words.split_first(), self.argv.split_first())
         else {
             return false;
         };
+        let is_exact =
+            |word: &Word| word.literal().is_some_and(|text| !text.contains(char::REPLACEMENT_CHARACTER));
         self.rule == rule
+            && words.iter().all(is_exact)
             && given.literal().map(base_name) == Some(base_name(program))
             && arguments.iter().map(Word::literal).eq(rest.iter().map(|word| Some(word.as_str())))
     }
@@ -83,5 +87,7 @@ mod tests {
         ] {
             assert!(!approved[0].covers(rule, &literals(words)), "{rule} {words:?}");
         }
+        let lossy = ApprovedCommand { rule: "careful".into(), argv: vec!["rm".into(), "f-\u{fffd}".into()] };
+        assert!(!lossy.covers("careful", &literals(&["rm", "f-\u{fffd}"])), "it may be another byte");
     }
 }
