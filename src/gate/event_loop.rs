@@ -96,6 +96,7 @@ impl Gate {
             reports: Default::default(),
             held: Default::default(),
             verifying: Default::default(),
+            seized: Default::default(),
             queued: Default::default(),
             spent: Vec::new(),
             tick_at: None,

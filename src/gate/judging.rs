@@ -37,16 +37,26 @@ impl Gate {
     /// One exec of a thread group at a time is verified: the kernel would let nobody seize a thread while another of its group
     /// is in its exec, and the gate would wait for that.
     fn admit(&mut self, notified: &NotifiedCall, call: ExecCall) {
-        match self.proc.caller(notified.thread) {
-            Ok((caller, _)) if self.verifying.contains_key(&caller.group) => {
-                self.queued.entry(caller.group).or_default().push_back((call, caller));
-            }
-            Ok((caller, opened)) => {
-                self.spent.extend(opened);
-                self.judge(call, caller);
-            }
+        let (caller, opened) = match self.proc.caller(notified.thread) {
+            Ok(known) => known,
             // It is gone, or cannot be seen: then nothing of it runs.
-            Err(_) => self.fail(call.id, Errno::EACCES),
+            Err(_) => return self.fail(call.id, Errno::EACCES),
+        };
+        self.spent.extend(opened);
+        self.end_failed(&caller, notified.thread);
+        if self.verifying.contains_key(&caller.group) {
+            self.queued.entry(caller.group).or_default().push_back((call, caller));
+        } else {
+            self.judge(call, caller);
+        }
+    }
+
+    /// A thread that calls again while its exec is in verification: that one has failed, and the interrupt found the thread here. It
+    /// cannot stop before it is answered, so this is not waited for.
+    fn end_failed(&mut self, caller: &Caller, thread: i32) {
+        if self.verifying.get(&caller.group).is_some_and(|one| one.thread == thread) {
+            self.seized.insert(thread);
+            self.finish(thread, End::Gone);
         }
     }
 
@@ -188,7 +198,11 @@ impl Gate {
     /// Lets the kernel execute it, and stops it at the exec.
     pub(super) fn let_go_on(&mut self, judged: JudgedExec) {
         let (id, thread, group) = (judged.call.id, judged.call.thread, judged.group);
-        match ptrace::seize(thread) {
+        let seized = match self.seized.remove(&thread) {
+            true => Ok(()),
+            false => ptrace::seize(thread),
+        };
+        match seized {
             Ok(()) => {}
             // It ends, or has ended.
             Err(_) if !seccomp_listener::is_waiting(self.seccomp.as_fd(), id) => {

@@ -6,11 +6,11 @@
 //!    ask   ─► reported ─ Answer ──► as deny or allow
 //!    allow ─► seized ─► continued ─► at its exec: compared ─► detached, counted
 //!                           │                        └──────► reported ─ Recorded ─► killed
-//!                           └─► at another stop: the exec has failed ─► detached
+//!                           └─► at another stop, or notified again: the exec has failed ─► detached
 //! ```
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     os::{fd::OwnedFd, unix::net::UnixListener},
     rc::Rc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -81,7 +81,9 @@ pub(super) struct Gate {
     pub(super) held: BTreeMap<u64, HeldExec>,
     /// Execs that were continued, by thread group: one for each.
     pub(super) verifying: HashMap<i32, Verification>,
-    /// Calls of threads whose group has one of those.
+    /// Threads that are still seized although their exec has failed. They are let go at their next stop.
+    pub(super) seized: HashSet<i32>,
+    /// Calls of threads whose group has an exec in verification.
     pub(super) queued: HashMap<i32, VecDeque<(ExecCall, Caller)>>,
     /// Descriptors that are not needed any more. Closed when no exec waits for the gate.
     pub(super) spent: Vec<OwnedFd>,

@@ -2,6 +2,7 @@
 //! evaluated, or the process is killed.
 
 use nix::{
+    errno::Errno,
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
@@ -33,6 +34,7 @@ impl Gate {
     }
 
     fn trace_event(&mut self, Traced { thread, event }: Traced) {
+        self.seized.remove(&thread);
         match event {
             // From here on the thread has its group's number.
             TraceEvent::Execed => self.execed(thread),
@@ -60,6 +62,10 @@ impl Gate {
                 let _ = ptrace::detach(process, 0);
                 self.count_run(&judged);
                 self.finish(process, End::Ran);
+            }
+            // It was killed where it stood, and its end is the next event.
+            Some(_) if ptrace::stack_pointer(process) == Err(Errno::ESRCH) => {
+                self.end_ask(&judged, End::Gone)
             }
             Some((cause, reason)) => self.condemn(process, &judged, cause, reason),
         }
@@ -122,7 +128,7 @@ impl Gate {
     }
 
     /// A thread is not traced any more. Others of its group may have their turn.
-    fn finish(&mut self, thread: i32, end: End) {
+    pub(super) fn finish(&mut self, thread: i32, end: End) {
         let group = self.verifying.iter().find(|(_, one)| one.thread == thread).map(|(group, _)| *group);
         let Some(group) = group else { return };
         if let Some(Verification { judged: Some(judged), .. }) = self.verifying.remove(&group) {

@@ -13,6 +13,7 @@
    execs rewrite SECONDS SCRIPT       a thread flips the argument of the interpreter in the script's first line, in place
    execs check FILE ARG...            asks whether FILE may be executed (AT_EXECVE_CHECK)
    execs threads COUNT FILE           leader and thread execute at once
+   execs failing THREADS COUNT FILE   each thread executes so often what the kernel refuses
    execs listener                     tries to install a listener of its own
    execs many COUNT FILE              so many in turn
    execs judged SECONDS FILE          as argv, under a listener that reads the argument, refuses all but "good" and lets the
@@ -178,6 +179,18 @@ static void *execute_in_thread(void *argument) {
     return NULL;
 }
 
+static int refused_count;
+static int refused;
+
+static void *execute_often(void *file) {
+    char *arguments[] = {file, NULL};
+    for (int i = 0; i < refused_count; i++) {
+        execve(file, arguments, environ);
+        if (errno == ENOEXEC) __atomic_fetch_add(&refused, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     if (!strcmp(mode, "plain")) {
@@ -302,6 +315,14 @@ int main(int argc, char **argv) {
             ran += WIFEXITED(status) && WEXITSTATUS(status) == 0;
         }
         printf("ran %d\n", ran);
+    } else if (!strcmp(mode, "failing")) {
+        int threads = atoi(argv[2]);
+        pthread_t others[16];
+        refused_count = atoi(argv[3]);
+        for (int i = 1; i < threads; i++) pthread_create(&others[i], NULL, execute_often, argv[4]);
+        execute_often(argv[4]);
+        for (int i = 1; i < threads; i++) pthread_join(others[i], NULL);
+        printf("failed %d\n", refused);
     } else if (!strcmp(mode, "listener")) {
         struct sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
         struct sock_fprog program = {1, allow};
