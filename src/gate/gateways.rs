@@ -182,6 +182,7 @@ impl Gate {
         let verdict = match answer.verdict() {
             Verdict::Approved => Ok(()),
             Verdict::Refused | Verdict::Unspecified => Err((Cause::AskRefused, "a person refused it")),
+            Verdict::NotAsked => Err((Cause::AskRefused, "a person has to approve it, and none was asked")),
             Verdict::Expired => Err((Cause::AskExpired, "no person answered in time")),
         };
         self.settle(id, verdict);

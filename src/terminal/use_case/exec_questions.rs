@@ -112,7 +112,8 @@ impl ExecQuestions {
                 biased;
                 end = waiting.end() => match end {
                     Resolution::Approved(_) => Some(Verdict::Approved),
-                    Resolution::Denied(_) | Resolution::Withdrawn => Some(Verdict::Refused),
+                    Resolution::Denied(_) => Some(Verdict::Refused),
+                    Resolution::Withdrawn => Some(Verdict::NotAsked),
                     Resolution::Expired | Resolution::Superseded => Some(Verdict::Expired),
                 },
                 () = gone.cancelled() => None,

@@ -161,14 +161,14 @@ impl GateReports {
             let written = until_recorded(|| self.recorder.record_refusal(&record)).await;
             if written == Err(CountedOnly) {
                 // Nobody is asked about what is not in the journal.
-                return link.answer(source.report.number, Verdict::Refused);
+                return link.answer(source.report.number, Verdict::NotAsked);
             }
         }
         let (Some(terminal), Record::ExecAsked(record)) = (terminal, record) else {
-            return link.answer(source.report.number, Verdict::Refused);
+            return link.answer(source.report.number, Verdict::NotAsked);
         };
         match terminal.spec.on_ask {
-            OnAsk::Refuse => link.answer(source.report.number, Verdict::Refused),
+            OnAsk::Refuse => link.answer(source.report.number, Verdict::NotAsked),
             OnAsk::Wait => self.ask(link, record, terminal).await,
         }
     }
@@ -184,7 +184,7 @@ impl GateReports {
                 let refused = approval_records::limit_reached(&terminal.session, &reached);
                 // What cannot be written is refused all the same.
                 let _ = self.recorder.record_refusal(&refused).await;
-                return link.answer(report, Verdict::Refused);
+                return link.answer(report, Verdict::NotAsked);
             }
         };
         let (id, session) = (request.id, terminal.session.clone());
@@ -194,7 +194,7 @@ impl GateReports {
             // Another one was put while the question was written: it was never put, and that is written, too.
             self.recorder.record_best_effort(&approval_records::limit_reached(&session, &reached));
             self.recorder.record_best_effort(&approval_records::not_submitted(&session, id));
-            return link.answer(report, Verdict::Refused);
+            return link.answer(report, Verdict::NotAsked);
         }
         // A policy may have come into force meanwhile.
         self.questions.supersede(self.policy.current().generation());
