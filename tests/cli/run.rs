@@ -292,6 +292,19 @@ fn a_command_that_writes_nothing_is_stopped_at_its_idle_limit() {
 }
 
 #[test]
+fn a_command_opens_its_own_standard_streams_by_name() {
+    let place = Place::new();
+    let line = "echo a >/dev/stdout; echo b >/dev/stderr; echo c | tee /dev/stderr; cat /dev/stdin";
+    let mut run = place.run(&[], &["sh", "-c", line]);
+    let mut running =
+        run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    running.stdin.take().expect("it is piped").write_all(b"d\n").expect("it reads");
+    let output = running.wait_with_output().expect("it is ours");
+    assert_eq!((code(&output), stdout(&output).as_str()), (0, "a\nc\nd\n"), "{}", shown(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "b\nc\n");
+}
+
+#[test]
 fn a_signal_stops_the_whole_tree() {
     for signal in [Signal::SIGTERM, Signal::SIGHUP] {
         let place = Place::new();

@@ -12,7 +12,10 @@ use bytes::Bytes;
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, OFlag, fcntl},
-    sys::epoll::EpollFlags,
+    sys::{
+        epoll::EpollFlags,
+        stat::{Mode, fchmod},
+    },
     unistd::pipe2,
 };
 
@@ -305,13 +308,18 @@ enum OwnEnd {
     Write,
 }
 
+/// So that a command with another id can open its own `/dev/stdin`, `/dev/stdout` and `/dev/stderr`, for what they are.
+const INPUT_MODE: Mode = Mode::from_bits_truncate(0o644);
+const OUTPUT_MODE: Mode = Mode::from_bits_truncate(0o622);
+
 /// A pipe (read end, write end). Our end does not block.
 fn make_pipe(ours: OwnEnd) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
-    let end = match ours {
-        OwnEnd::Read => &read,
-        OwnEnd::Write => &write,
+    let (end, mode) = match ours {
+        OwnEnd::Read => (&read, OUTPUT_MODE),
+        OwnEnd::Write => (&write, INPUT_MODE),
     };
+    fchmod(end, mode)?;
     fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok((read, write))
 }
