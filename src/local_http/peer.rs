@@ -23,13 +23,30 @@ struct Holder {
 pub(super) fn is_same_user(own: SocketAddr, peer: SocketAddr) -> io::Result<bool> {
     // Whose /proc/self is is the effective user.
     let user = fs::metadata("/proc/self")?.uid();
-    let table = if own.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
-    let look = || Ok::<_, io::Error>(holder_of(&fs::read_to_string(table)?, peer, own));
+    let look = || -> io::Result<Option<Holder>> {
+        let table = if own.is_ipv4() { "/proc/net/tcp" } else { "/proc/net/tcp6" };
+        let known = holder_of(&fs::read_to_string(table)?, peer, own);
+        match (mapped(peer), mapped(own)) {
+            // A client's socket for both versions of the protocol is in the other table.
+            (Some(peer), Some(own)) if known.is_none() => {
+                Ok(fs::read_to_string("/proc/net/tcp6").ok().and_then(|table| holder_of(&table, peer, own)))
+            }
+            _ => Ok(known),
+        }
+    };
     match look()? {
         Some(Holder { uid, .. }) if uid != user => Ok(false),
         // The socket can be closed between the kernel's looks at its inode and at its uid. It was held then if it is held now.
         Some(holder) if look()? == Some(holder) => Ok(true),
         Some(_) | None => Err(io::Error::new(io::ErrorKind::NotFound, "no process holds its other end")),
+    }
+}
+
+/// An IPv4 address as an IPv6 socket has it.
+fn mapped(address: SocketAddr) -> Option<SocketAddr> {
+    match address.ip() {
+        IpAddr::V4(ip) => Some(SocketAddr::new(ip.to_ipv6_mapped().into(), address.port())),
+        IpAddr::V6(_) => None,
     }
 }
 
@@ -83,6 +100,27 @@ mod tests {
             let nobodys = SocketAddr::new(own.ip(), 1);
             assert!(is_same_user(own, nobodys).is_err());
         }
+    }
+
+    #[test]
+    fn a_connection_by_a_socket_of_both_versions_is_this_users() {
+        use nix::sys::socket::{
+            AddressFamily, SockFlag, SockType, SockaddrIn6, connect, getsockname, socket,
+        };
+        use std::os::fd::AsRawFd;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let own = listener.local_addr().unwrap();
+        let Ok(client) = socket(AddressFamily::Inet6, SockType::Stream, SockFlag::SOCK_CLOEXEC, None) else {
+            println!("SKIPPED: this host has no IPv6");
+            return;
+        };
+        let SocketAddr::V6(to) = mapped(own).unwrap() else { panic!("it is mapped") };
+        connect(client.as_raw_fd(), &SockaddrIn6::from(to)).unwrap();
+        let from: SockaddrIn6 = getsockname(client.as_raw_fd()).unwrap();
+        let peer = SocketAddr::new(own.ip(), from.port());
+        assert!(is_same_user(own, peer).unwrap());
+        drop(client);
+        assert!(is_same_user(own, peer).is_err());
     }
 
     #[test]
