@@ -29,6 +29,11 @@ pub fn reset() {
     unsafe { raw_syscall(libc::SYS_rt_sigprocmask, [how, &raw const none as usize, 0, 8, 0]) };
 }
 
+/// Whether this process ignores a signal, as what nohup(1) starts does, and a shell script's background.
+pub fn is_ignored(signal: i32) -> bool {
+    usize::try_from(signal).is_ok_and(|signal| get(signal)[0] == libc::SIG_IGN as u64)
+}
+
 /// Makes a write beyond the file size limit (`ulimit -f`) fail with EFBIG instead of killing this process, so that
 /// it can report that and end what it runs.
 pub fn ignore_file_size_limit() {

@@ -1,7 +1,16 @@
 //! What `provost` was started with, and its commands are not: ignored and blocked signals.
 
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    process::{Command, Stdio},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
 use crate::programs::lacks;
-use std::process::Command;
 
 use super::fixture::{Place, code, shown, stdout};
 
@@ -46,6 +55,29 @@ fn a_command_ignores_and_blocks_no_signal_whatever_its_gateway_was_started_with(
 }
 
 #[test]
+fn what_nohup_and_a_scripts_background_take_away_does_not_end_a_run() {
+    let place = Place::new();
+    let mut run = Command::new("sh")
+        .args(["-c", "trap '' HUP INT; exec \"$0\" run -- sh -c 'echo ready; read go; echo survived'"])
+        .arg(env!("CARGO_BIN_EXE_provost"))
+        .current_dir(place.work())
+        .env_remove("PROVOST_GATEWAY")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("sh starts");
+    let mut output = BufReader::new(run.stdout.take().expect("it is piped"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("it says that it is ready");
+    for signal in [Signal::SIGHUP, Signal::SIGINT] {
+        kill(Pid::from_raw(run.id().cast_signed()), signal).expect("it is ours");
+    }
+    run.stdin.take().expect("it is piped").write_all(b"\n").expect("it reads");
+    output.read_to_string(&mut line).expect("it writes");
+    assert_eq!((line.as_str(), run.wait().expect("it is ours").code()), ("ready\nsurvived\n", Some(0)));
+}
+
+#[test]
 fn a_gateway_ends_when_it_is_told_to_whatever_was_blocked() {
     if lacks(&["python3"]) {
         return;
@@ -62,8 +94,7 @@ fn a_gateway_ends_when_it_is_told_to_whatever_was_blocked() {
         .spawn()
         .expect("python3 starts provost");
     super::fixture::eventually("it listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
-    let pid = nix::unistd::Pid::from_raw(gateway.id().cast_signed());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it is ours");
+    kill(Pid::from_raw(gateway.id().cast_signed()), Signal::SIGTERM).expect("it is ours");
     let deadline = std::time::Instant::now() + super::fixture::DEADLINE;
     let ended = loop {
         if let Some(status) = gateway.try_wait().expect("it is ours") {

@@ -75,3 +75,19 @@ fn a_refusal_names_the_rule_or_the_line_that_would_allow_it() {
     let denied = place.output(&[], &["rm", "x"]);
     assert!(!stderr(&denied).contains("would allow"), "{}", shown(&denied));
 }
+
+#[test]
+fn a_program_that_is_not_shown_is_told_with_a_line_that_a_profile_can_have() {
+    let place = Place::new();
+    // Where no profile looks.
+    let hidden = tempfile::Builder::new().prefix("a \"b").tempdir_in("/var/tmp").expect("a directory");
+    let tool = hidden.path().join("tool");
+    std::fs::write(&tool, "#!/bin/sh\necho ran\n").expect("a script");
+    std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+    let output = place.output(&[], &[tool.to_str().expect("it is text")]);
+    let told = shown(&output);
+    let line = told.split('`').nth(1).unwrap_or_else(|| panic!("no line in {told}"));
+    let line: toml::Table = toml::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    let directories = &line["filesystem"]["read_only"];
+    assert_eq!(directories.as_array().and_then(|all| all[0].as_str()), hidden.path().to_str(), "{told}");
+}

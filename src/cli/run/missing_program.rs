@@ -21,7 +21,8 @@ pub(super) fn advise(failure: CliError, program: &str) -> CliError {
         return failure;
     }
     let of_home = found.strip_prefix(&home).ok().and_then(toolchain::holding);
-    let directory = found.parent().map(printable::path).unwrap_or_default();
+    let directory = found.parent().map(|parent| toml::Value::from(printable::path(parent)).to_string());
+    let directory = directory.unwrap_or_default();
     let line = match of_home {
         Some(toolchain) => format!("`toolchains = [\"{}\"]`", toolchain.name),
         None if program.contains('/') => format!("`filesystem = {{ read_only = [{directory}] }}`"),
