@@ -159,6 +159,17 @@ impl<'a> ProfileResolver<'a> {
 
     /// The file at a path, all symbolic links followed.
     fn resolve(&self, path: &Path) -> Resolved {
+        match self.follow(path) {
+            Ok(Followed { path: real, metadata: Some(metadata), way }) => {
+                to_resolved(&real, &metadata, path, way)
+            }
+            Ok(Followed { metadata: None, .. }) => Resolved::Missing,
+            Err(otherwise) => otherwise,
+        }
+    }
+
+    /// What a path leads to, all symbolic links followed.
+    fn follow(&self, path: &Path) -> Result<Followed, Resolved> {
         let (mut links, mut way) = (0, PathStability::Fixed);
         // The parent directory of `done`, when it was read in the previous step.
         let mut above: Option<Metadata> = None;
@@ -176,20 +187,20 @@ impl<'a> ProfileResolver<'a> {
                     above = None;
                     continue;
                 }
-                Visibility::Hidden => return Resolved::Missing,
-                Visibility::Private => return Resolved::Unknown,
+                Visibility::Hidden => return Err(Resolved::Missing),
+                Visibility::Private => return Err(Resolved::Unknown),
                 Visibility::Host { access, is_mount_point: top } => {
                     if way == PathStability::Fixed && !is_stable(&done, access, top, above.as_ref()) {
                         way = PathStability::Changeable;
                     }
                 }
             }
-            let Ok(metadata) = fs::symlink_metadata(&done) else { return Resolved::Missing };
+            let Ok(metadata) = fs::symlink_metadata(&done) else { return Err(Resolved::Missing) };
             if metadata.is_symlink() {
                 links += 1;
-                let Ok(target) = fs::read_link(&done) else { return Resolved::Missing };
+                let Ok(target) = fs::read_link(&done) else { return Err(Resolved::Missing) };
                 if links > MAX_LINKS {
-                    return Resolved::Missing;
+                    return Err(Resolved::Missing);
                 }
                 if target.is_absolute() {
                     done = PathBuf::from("/");
@@ -199,12 +210,12 @@ impl<'a> ProfileResolver<'a> {
                 }
                 rest.extend(components(&target));
             } else if rest.is_empty() {
-                return to_resolved(&done, &metadata, path, way);
+                return Ok(Followed { path: done, metadata: Some(metadata), way });
             } else {
                 above = Some(metadata);
             }
         }
-        Resolved::Missing
+        Ok(Followed { path: done, metadata: None, way })
     }
 
     fn search(&self, name: &str) -> Resolved {
@@ -269,6 +280,11 @@ impl ProgramResolver for ProfileResolver<'_> {
         }
     }
 
+    fn real_directory(&self, path: &str) -> Option<String> {
+        let found = self.rights.run_with(|| self.follow(Path::new(path))).ok()?.ok()?;
+        found.path.to_str().map(str::to_owned)
+    }
+
     fn interpreters(&self, file: &FileId, cwd: &str) -> Vec<Interpreter> {
         let mut chain: Vec<Interpreter> = Vec::new();
         let mut script = file.clone();
@@ -305,6 +321,14 @@ enum Visibility {
     Private,
     /// Not at all.
     Hidden,
+}
+
+/// Where a path leads.
+struct Followed {
+    path: PathBuf,
+    /// Of what is there. Absent for a directory that the sandbox makes itself, or that `..` leads to.
+    metadata: Option<Metadata>,
+    way: PathStability,
 }
 
 /// Whether a path is itself a mount point, and not below one.
@@ -440,6 +464,12 @@ mod tests {
         assert!(view.resolve_path("./tool", cwd).is_same(&tool));
         assert!(view.resolve_path("./hard", cwd).is_same(&tool));
         assert!(view.resolve_path("../work/./tool", cwd).is_same(&tool));
+        fs::create_dir(work.join("sub")).unwrap();
+        symlink("sub", work.join("linked")).unwrap();
+        let real = |name: &str| view.real_directory(work.join(name).to_str().unwrap());
+        assert_eq!(real("linked").as_deref(), work.join("sub").to_str());
+        assert_eq!(real("linked/..").as_deref(), work.to_str());
+        assert_eq!(real("nothing"), None);
         assert!(!view.resolve_path("copy", cwd).is_same(&tool));
     }
 

@@ -4,17 +4,19 @@
 //! comes behind it, in `eval` and its kind as well.
 
 mod combine;
+mod inner;
 mod variables;
 
 use super::{
     builtin::{is_builtin, runs_a_file},
     effects::{AffectedCommand, CommandEffects, EffectsConflict, OwnWork},
-    kinds,
-    program::{self, PathStability, ProgramResolver, Resolved},
+    git, kinds,
+    program::{self, PathStability, Resolved},
+    readings,
     rule::{Decision, base_name},
     shell::{self, Dialect, LineCwd, Named, OpaqueReason, ParsedLine, SimpleCommand, Word},
-    verdict::{CommandInput, DecisionReason, EvalContext, Lookup, MAX_NESTING, MAX_UNITS, RuleVerdict, Unit},
-    wrapper::{self, WrappedCommand},
+    verdict::{CommandInput, DecisionReason, EvalContext, Lookup, MAX_UNITS, RuleVerdict, Unit},
+    wrapper,
 };
 
 /// Evaluates all rules on a request.
@@ -40,6 +42,17 @@ enum RuleAnswer {
     AllowedByName,
     /// Otherwise.
     Otherwise,
+}
+
+/// A command that runs others.
+struct Outer<'a> {
+    words: &'a [Word],
+    /// What it is seen through as.
+    name: &'a str,
+    place: &'a LineCwd,
+    seen: CommandSource,
+    is_builtin: bool,
+    answered: RuleAnswer,
 }
 
 /// Which shell reads a line within a request.
@@ -74,6 +87,8 @@ struct Evaluator<'a> {
     form: InputForm,
     /// Whether a command so far makes links.
     makes_links: bool,
+    /// Whether what is evaluated is another reading of a command: rules that allow say nothing about it.
+    is_other_reading: bool,
     lookup: Lookup,
 }
 
@@ -89,6 +104,7 @@ impl<'a> Evaluator<'a> {
             starts_any: Vec::new(),
             form: InputForm::Line,
             makes_links: false,
+            is_other_reading: false,
             lookup: context.lookup,
         }
     }
@@ -209,72 +225,40 @@ impl<'a> Evaluator<'a> {
         let is_applet = seen == CommandSource::FromArgv
             && given == base
             && within.last().is_some_and(|outer| kinds::is_many_programs(outer));
+        // A link to a loader is one, whatever it is called.
+        let real_base = file.path().map_or(base, base_name);
+        let name = if kinds::is_dynamic_loader(real_base) { real_base.to_owned() } else { base.to_owned() };
         // A file that only calls itself `env` is no wrapper: it is a program that nobody knows.
         let is_wrapper = is_itself
             || is_shells_own
             || is_applet
-            || kinds::is_dynamic_loader(base)
-            || (base.starts_with("git-") && is_of_git(&file, programs));
-        let inner = if is_wrapper { wrapper::unwrap(base, words) } else { Vec::new() };
+            || kinds::is_dynamic_loader(&name)
+            || (name.starts_with("git-") && git::is_of_git(&file, given, programs));
+        let inner = if is_wrapper { wrapper::unwrap(&name, words) } else { Vec::new() };
+        let is_read_as_git = name.starts_with("git-") && !inner.is_empty();
+        let others = match is_applet || self.is_other_reading {
+            true => Vec::new(),
+            false => readings::other_readings(words, &file, is_itself, is_read_as_git),
+        };
         let is_function = matches!(seen, CommandSource::AsFunction(_));
         let transparent = (is_builtin && !runs_a_file(given))
-            || (!inner.is_empty() && kinds::is_transparent(base))
+            || (!inner.is_empty() && kinds::is_transparent(&name))
             || is_function;
         let otherwise = match &file {
             Resolved::Unknown => Some(DecisionReason::Opaque(OpaqueReason::UnknownCwd)),
             _ if transparent => Some(DecisionReason::Transparent),
             _ => None,
         };
+        let own_file = file.clone();
         let answered = self.apply_rules(words, file, is_itself || is_function, place, within, otherwise);
-        within.push(base.to_owned());
+        let outer = Outer { words, name: &name, place, seen, is_builtin, answered };
+        within.push(name.clone());
         self.around.push(self.affected.last().map(|command| command.on.clone()).unwrap_or_default());
-        for inner in inner {
-            if within.len() > MAX_NESTING || self.units.len() >= MAX_UNITS {
-                self.hide_words(words, OpaqueReason::TooMany, within);
-                break;
-            }
-            match inner {
-                // `command NAME`, `exec NAME` and their kind name files or builtins, as a line does.
-                WrappedCommand::Argv { assignments, removed, words } => {
-                    let seen = match seen {
-                        CommandSource::InShell(dialect) | CommandSource::AsFunction(dialect)
-                            if is_builtin =>
-                        {
-                            CommandSource::InShell(dialect)
-                        }
-                        _ => CommandSource::FromArgv,
-                    };
-                    let is_changed = self.assignments(&assignments, within)
-                        | self.is_other_without(&removed, &words)
-                        | (self.context.lookup == Lookup::Changed);
-                    if is_changed {
-                        self.hide_words(&words, OpaqueReason::Assignment, within);
-                    }
-                    self.command(&words, place, seen, within);
-                }
-                WrappedCommand::ShellLine(line, dialect) => {
-                    let outer = match seen {
-                        CommandSource::InShell(dialect) | CommandSource::AsFunction(dialect) => dialect,
-                        CommandSource::FromArgv => Dialect::Posix,
-                    };
-                    let reads = if dialect.is_some() { ShellScope::NewShell } else { ShellScope::SameShell };
-                    self.line(&line, dialect.unwrap_or(outer), reads, place, within);
-                }
-                // Who allows `bash build.sh` by name has read build.sh, and who allows `strace` knows that nobody looks
-                // into it. What is seen through otherwise hides nothing because of a rule for its name.
-                WrappedCommand::Opaque(reason)
-                    if answered == RuleAnswer::AllowedByName && kinds::is_taken_on_trust(base, reason) => {}
-                WrappedCommand::Opaque(reason) => self.hide_words(words, reason, within),
-            }
-        }
-        self.around.pop();
+        self.inner(inner, &outer, within);
         within.pop();
+        self.other_readings(others, &own_file, place, within);
+        self.around.pop();
     }
-}
-
-/// Whether a file named `git-X` is git's: git itself, or in its directory of programs.
-fn is_of_git(file: &Resolved, programs: &dyn ProgramResolver) -> bool {
-    programs.is_named(file, "git") || file.path().is_some_and(|path| path.contains("/git-core/"))
 }
 
 /// Whether a command is the builtin `read`, for which alone what stands before it is set.

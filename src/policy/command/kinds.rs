@@ -142,7 +142,9 @@ pub fn chooses_by_name(real_name: &str) -> bool {
     matches!(real_name, "rustup" | "systemctl") || is_many_programs(real_name)
 }
 
-/// Whether a base name is that of a dynamic loader, which runs the program it is given (ld.so(8)).
+/// Whether a base name is that of a dynamic loader, which runs the program it is given (ld.so(8)). With musl it is the library.
 pub fn is_dynamic_loader(name: &str) -> bool {
-    name == "ld.so" || (name.starts_with("ld-") && name.contains(".so"))
+    matches!(name, "ld.so" | "libc.so")
+        || name.starts_with("libc.musl-")
+        || (name.starts_with("ld-") && name.contains(".so"))
 }

@@ -87,6 +87,11 @@ pub trait ProgramResolver {
     /// What a path means, relative to `cwd` (absolute) when it is relative.
     fn resolve_path(&self, path: &str, cwd: &str) -> Resolved;
 
+    /// The directory at an absolute path, after all links; `None` where it can't be known.
+    fn real_directory(&self, path: &str) -> Option<String> {
+        Some(path.to_owned())
+    }
+
     /// What runs a file that is a script: its interpreter, and that one's where it is a script too. Empty for every
     /// other file, and for one that nobody can exchange: that the kernel may execute by its path.
     fn interpreters(&self, _file: &FileId, _cwd: &str) -> Vec<Interpreter> {
@@ -126,6 +131,10 @@ impl ProgramResolver for CachedResolver<'_> {
         self.cached(path, cwd, || self.inner.resolve_path(path, cwd))
     }
 
+    fn real_directory(&self, path: &str) -> Option<String> {
+        self.inner.real_directory(path)
+    }
+
     fn interpreters(&self, file: &FileId, cwd: &str) -> Vec<Interpreter> {
         self.inner.interpreters(file, cwd)
     }
@@ -161,8 +170,8 @@ impl ProgramResolver for NominalResolver {
 
     fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
         let whole = if path.starts_with('/') { path.to_owned() } else { format!("{cwd}/{path}") };
-        let parts: Vec<&str> = whole.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
-        let plain = format!("/{}", parts.join("/"));
+        // Without links, what `..` takes back is what the kernel takes back.
+        let plain = super::rule::resolve_place(&whole, &LineCwd::Start).unwrap_or(whole);
         let usual = ["/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/"];
         match usual.iter().find_map(|directory| plain.strip_prefix(directory)) {
             Some(name) if !name.contains('/') => self.find_in_path(name),

@@ -4,7 +4,10 @@
 //! hold on its own examples is not accepted.
 
 mod conditions;
+mod places;
 mod source;
+
+use std::cell::OnceCell;
 
 use super::{
     kinds::chooses_by_name,
@@ -16,6 +19,7 @@ use super::{
 
 use conditions::Conditions;
 pub use conditions::{RequestContext, resolve_place};
+use places::{Places, is_about_paths, is_relative, plain};
 pub use source::{
     ClaimedField, Decision, Effects, RuleAt, RuleError, RuleMode, RuleSource, SkipSource, Starts, WhenSource,
 };
@@ -32,8 +36,8 @@ pub struct RuleSubject<'a> {
     base: Option<&'a str>,
     /// The last part of the file's own path, where the file is one program.
     real_base: Option<&'a str>,
-    /// The command word as a path relative to the working directory, where it was given as an absolute one.
-    relative: Option<&'a str>,
+    /// Where the file lies; found when the first rule for a path asks.
+    places: OnceCell<Places>,
     /// The arguments behind options of the tool itself, where its options are known.
     behind_options: Vec<BehindOptions>,
 }
@@ -66,13 +70,24 @@ impl<'a> RuleSubject<'a> {
         let names = [base, real_base.filter(|real| Some(*real) != base)];
         let behind_options =
             names.into_iter().flatten().flat_map(|name| behind_options(name, arguments)).collect();
-        Self { words, file, is_itself, place, request, base, real_base, relative: None, behind_options }
+        Self {
+            words,
+            file,
+            is_itself,
+            place,
+            request,
+            base,
+            real_base,
+            places: OnceCell::new(),
+            behind_options,
+        }
     }
 
-    /// The same, where the command word is also matched as this relative path.
-    #[must_use]
-    pub fn with_relative(self, relative: Option<&'a str>) -> Self {
-        Self { relative, ..self }
+    fn places(&self, programs: &dyn ProgramResolver) -> &Places {
+        self.places.get_or_init(|| {
+            let given = self.words.first().and_then(Word::literal).unwrap_or_default();
+            Places::of(given, self.file, self.place, &self.request.cwd, programs)
+        })
     }
 }
 
@@ -112,16 +127,27 @@ enum ProgramPattern {
 enum ProgramText {
     /// Names, wherever the file lies.
     Name(TextPattern),
-    /// Paths after all links, and as they are written where they begin with a dot.
+    /// Where the file lies, from the working directory where the pattern begins with a dot.
     Path { text: TextPattern, is_relative: bool },
 }
 
 impl ProgramText {
     fn of(text: TextPattern) -> Self {
         match is_about_paths(&text) {
-            true => Self::Path { is_relative: is_relative(&text), text },
+            true => Self::path(text),
             false => Self::Name(text),
         }
+    }
+
+    fn path(text: TextPattern) -> Self {
+        let is_relative = is_relative(&text);
+        let text = match text {
+            TextPattern::Literal(path) if is_relative || path.starts_with('/') => {
+                TextPattern::Literal(plain(&path))
+            }
+            text => text,
+        };
+        Self::Path { text, is_relative }
     }
 }
 
@@ -256,8 +282,8 @@ impl Rule {
         self.flags.is_none() && self.arguments.iter().all(|element| matches!(element, Element::Rest))
     }
 
-    /// A rule that allows means the very file that the trusted path names. One that denies or asks also means
-    /// whatever calls itself so, and the trusted file under another name.
+    /// A rule that allows means the very file that the trusted path names, or that lies where the pattern says. One that denies or asks
+    /// also means whatever calls itself so, and that file under another name.
     fn match_program(
         &self,
         command: &Word,
@@ -276,9 +302,8 @@ impl Rule {
                 text.accepts(base) && (subject.is_itself || (*file == Resolved::Missing && base == given))
             }
             ProgramText::Path { text, is_relative } => {
-                let given = || text.accepts(given) || subject.relative.is_some_and(|path| text.accepts(path));
                 file.path().is_some_and(|path| text.accepts(path))
-                    || (*is_relative && given() && matches!(file, Resolved::File(_)))
+                    || (*is_relative && subject.places(programs).are_allowed_by(text))
             }
         };
         let catches = |text: &ProgramText| match text {
@@ -290,9 +315,16 @@ impl Rule {
                     })
             }
             ProgramText::Path { text, .. } => {
-                text.accepts(given)
-                    || subject.relative.is_some_and(|path| text.accepts(path))
-                    || file.path().is_some_and(|path| text.accepts(path))
+                text.accepts(given) || subject.places(programs).are_caught_by(text, file, programs)
+            }
+        };
+        // It may be relative to a directory that nobody knows.
+        let may_catch = |text: &ProgramText| match text {
+            ProgramText::Name(_) => false,
+            ProgramText::Path { text, .. } => {
+                *subject.place == LineCwd::Unknown
+                    && given.starts_with('/')
+                    && subject.places(programs).may_be_caught_by(text)
             }
         };
         match self.decision {
@@ -300,6 +332,7 @@ impl Rule {
             Decision::Ask | Decision::Deny if texts.iter().any(catches) => Match::Yes,
             // It may be a link to anything.
             Decision::Ask | Decision::Deny if *file == Resolved::Unknown => Match::Perhaps,
+            Decision::Ask | Decision::Deny if texts.iter().any(may_catch) => Match::Perhaps,
             Decision::Ask | Decision::Deny => Match::No,
         }
     }
@@ -334,20 +367,4 @@ impl Rule {
 /// The last part of a path, or the name itself.
 pub fn base_name(given: &str) -> &str {
     given.rsplit('/').next().unwrap_or(given)
-}
-
-fn is_about_paths(text: &TextPattern) -> bool {
-    match text {
-        TextPattern::Literal(literal) => literal.contains('/'),
-        TextPattern::Expression(regex) => regex.as_str().contains('/'),
-    }
-}
-
-fn is_relative(text: &TextPattern) -> bool {
-    match text {
-        TextPattern::Literal(literal) => literal.starts_with("./") || literal.starts_with("../"),
-        TextPattern::Expression(regex) => {
-            regex.as_str().contains("^\\./") || regex.as_str().contains("^\\.\\./")
-        }
-    }
 }

@@ -14,7 +14,7 @@ use super::{
         answers::{Doubt, RuleAnswers},
         program::{FileId, Interpreter, ProgramResolver, Resolved},
         rule::{CommandRole, Decision, RequestContext, Rule, RuleSubject, base_name, resolve_place},
-        shell::{LineCwd, Word},
+        shell::LineCwd,
         verdict::{DecisionReason, Unit},
     },
     profile::ProfileName,
@@ -168,12 +168,13 @@ struct ExecEvaluation<'a> {
 impl ExecEvaluation<'_> {
     fn unit(&mut self, unit: &ExecUnit) -> UnitAnswers {
         let place = LineCwd::Start;
-        let relative = unit.words.first().and_then(Word::literal).and_then(|path| self.relative(path));
-        let subject = RuleSubject::of(&unit.words, &unit.file, unit.is_itself, &place, &self.context)
-            .with_relative(relative.as_deref());
-        let rules = self.policy.rules().iter().filter(|rule| self.holds_under_profile(rule));
+        let subject = RuleSubject::of(&unit.words, &unit.file, unit.is_itself, &place, &self.context);
+        let rules = self.policy.rules().iter().filter(|rule| {
+            self.holds_under_profile(rule)
+                && (unit.permission != Permission::OtherReading || rule.decision != Decision::Allow)
+        });
         let answers = RuleAnswers::of(rules, &subject, CommandRole::Exec, self.resolver, Doubt::Counts);
-        let needs_none = unit.permission == Permission::NotNeeded || self.request.starts_any_rule.is_some();
+        let needs_none = unit.permission != Permission::Needed || self.request.starts_any_rule.is_some();
         let (decision, reason) = match (answers.strictest, answers.possible_deny) {
             (Some((Decision::Allow, _)), Some(doubt)) => {
                 (Decision::Ask, DecisionReason::Rule(doubt.id.clone()))
@@ -221,12 +222,6 @@ impl ExecEvaluation<'_> {
             .iter()
             .filter(|rule| rule.id == *id)
             .all(|rule| selects(rule, self.request.profile))
-    }
-
-    /// The path as rules for relative ones write it, where it is below the working directory.
-    fn relative(&self, path: &str) -> Option<String> {
-        let below = path.strip_prefix(self.request.cwd.trim_end_matches('/'))?.strip_prefix('/')?;
-        (!base_name(below).is_empty()).then(|| format!("./{below}"))
     }
 }
 

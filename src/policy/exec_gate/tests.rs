@@ -6,12 +6,13 @@ use super::{
 };
 use ExecDecision::{Allow, Ask, Deny};
 
+mod links;
 mod requests;
 
 const HEAD: &str =
     "default_profile = 'a'\n[profile.a]\n[profile.gated]\ngate.enabled = true\n[profile.other]\n";
 
-/// Nominal files, where these names in `/usr/bin` lead to other files there.
+/// Nominal files, where these names in `/usr/bin` lead to other files there, and these paths to other files.
 struct Links(&'static [(&'static str, &'static str)]);
 
 impl ProgramResolver for Links {
@@ -25,12 +26,29 @@ impl ProgramResolver for Links {
             Resolved::File(file) if file.path.starts_with("/usr/bin/") => {
                 self.find_in_path(base_name(&file.path))
             }
+            Resolved::File(file) => match self.0.iter().find(|(link, _)| *link == file.path) {
+                Some((_, target)) => NominalResolver.resolve_path(target, "/"),
+                None => Resolved::File(file),
+            },
             other => other,
         }
     }
 }
 
-const LINKS: Links = Links(&[("ls", "busybox"), ("rmdir", "busybox"), ("sh", "dash")]);
+const LINKS: Links = Links(&[
+    ("ls", "busybox"),
+    ("rmdir", "busybox"),
+    ("sh", "dash"),
+    ("reboot", "systemctl"),
+    ("/work/bb", "/usr/bin/busybox"),
+    ("/work/busybox-x", "/usr/bin/busybox"),
+    ("/work/s", "/usr/bin/systemctl"),
+    ("/work/ll", "/lib64/ld-linux-x86-64.so.2"),
+    ("/work/busybox", "/lib64/ld-linux-x86-64.so.2"),
+    ("/work/git-status", "/usr/lib/git-core/git-remote-https"),
+    ("/work/h", "/work/gradlew"),
+    ("/work/scripts/out", "/usr/bin/getconf"),
+]);
 
 fn policy(rules: &str) -> PolicySet {
     try_policy(rules).unwrap_or_else(|error| panic!("{error}"))

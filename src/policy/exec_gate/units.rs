@@ -5,8 +5,9 @@
 
 use super::{
     super::command::{
-        kinds,
+        git, kinds,
         program::{self, Interpreter, ProgramResolver, Resolved},
+        readings,
         rule::base_name,
         shell::{LineCwd, OpaqueReason, Word},
         wrapper::{self, WrappedCommand},
@@ -22,6 +23,8 @@ const MAX_PROGRAMS: usize = 8;
 pub(super) enum Permission {
     Needed,
     NotNeeded,
+    /// It is what a program may also be: rules that allow say nothing about it, and it needs none.
+    OtherReading,
 }
 
 /// One part of an exec: a program with its arguments.
@@ -76,48 +79,73 @@ impl Units<'_> {
     fn program(&mut self, program: &Program<'_>, permission: Option<Permission>) {
         let base = base_name(program.given);
         let real_base = program.file.path().map_or(base, base_name);
-        let arguments = program.argv.get(1..).unwrap_or_default();
-        let inner = self.inner(program, base, real_base);
-        let is_shell = kinds::is_shell(base);
-        let is_git = base.starts_with("git-") && !inner.is_empty();
+        // A link to a loader is one, whatever it is called.
+        let name = if kinds::is_dynamic_loader(real_base) { real_base } else { base };
+        let words = words(program.given, program.argv.get(1..).unwrap_or_default());
+        let inner = match permission {
+            Some(Permission::OtherReading) if kinds::runs_in_place(name) => readings::unwrap(&words),
+            _ => self.inner(program, name, &words),
+        };
+        let is_git = name.starts_with("git-") && !inner.is_empty();
         let is_transparent = match () {
-            () if is_shell => program.is_itself,
-            () if kinds::is_many_programs(base) => program.is_itself && !inner.is_empty(),
-            () => is_git || (program.is_itself && kinds::is_transparent(base)),
+            () if kinds::is_shell(name) => program.is_itself,
+            () if kinds::is_many_programs(name) => program.is_itself && !inner.is_empty(),
+            () if name.starts_with("git-") => is_git,
+            () => program.is_itself && kinds::is_transparent(name),
         };
         let own = match is_transparent {
             true => Permission::NotNeeded,
             false => Permission::Needed,
         };
+        let is_applet = self.within.last().is_some_and(|outer| kinds::is_many_programs(outer));
         self.units.push(ExecUnit {
-            words: words(program.given, arguments),
+            words: words.clone(),
             file: program.file.clone(),
             is_itself: program.is_itself,
             permission: permission.unwrap_or(own),
             within: self.within.clone(),
         });
-        self.within.push(base.to_owned());
+        self.within.push(name.to_owned());
         for inner in inner {
             self.wrapped(inner, permission);
         }
         self.other_name(program, base, real_base, permission);
         self.within.pop();
+        if !is_applet && permission != Some(Permission::OtherReading) {
+            self.other_readings(&words, program, program.is_itself, is_git);
+        }
     }
 
-    /// What a program runs in its own process, by its arguments.
-    fn inner(&self, program: &Program<'_>, base: &str, real_base: &str) -> Vec<WrappedCommand> {
-        let words = words(program.given, program.argv.get(1..).unwrap_or_default());
-        let by_name = |name: &str| kinds::runs_in_place(name).then(|| wrapper::unwrap(name, &words));
-        let of_git =
-            || (base.starts_with("git-") && self.is_git(program)).then(|| wrapper::unwrap(base, &words));
-        // `busybox` as `ls` has no applet in its arguments.
-        let by_real_name = || kinds::is_dynamic_loader(real_base).then(|| wrapper::unwrap(real_base, &words));
-        by_name(base).or_else(by_real_name).or_else(of_git).unwrap_or_default()
+    /// What a program runs in its own process, by its arguments. `busybox` as `ls` has no applet in them.
+    fn inner(&self, program: &Program<'_>, name: &str, words: &[Word]) -> Vec<WrappedCommand> {
+        // git runs what the trusted path has under such a name as its subcommand, too.
+        let is_git = || {
+            name.starts_with("git-")
+                && (self.resolver.is_named(&program.file, name) || self.is_git(program, program.given))
+        };
+        match kinds::runs_in_place(name) || is_git() {
+            true => wrapper::unwrap(name, words),
+            false => Vec::new(),
+        }
     }
 
-    fn is_git(&self, program: &Program<'_>) -> bool {
-        self.resolver.is_named(&program.file, "git")
-            || program.file.path().is_some_and(|path| path.contains("/git-core/"))
+    fn is_git(&self, program: &Program<'_>, given: &str) -> bool {
+        git::is_of_git(&program.file, given, self.resolver)
+    }
+
+    /// Adds what else a program may be.
+    fn other_readings(&mut self, words: &[Word], program: &Program<'_>, is_itself: bool, is_git: bool) {
+        if self.within.len() >= MAX_PROGRAMS {
+            return;
+        }
+        for words in readings::other_readings(words, &program.file, is_itself, is_git) {
+            let argv: Vec<String> =
+                words.iter().filter_map(|word| word.literal().map(str::to_owned)).collect();
+            let Some(given) = argv.first() else { continue };
+            let file = program.file.clone();
+            let program = Program { given, argv: &argv, file, is_itself: false };
+            self.program(&program, Some(Permission::OtherReading));
+        }
     }
 
     fn wrapped(&mut self, inner: WrappedCommand, permission: Option<Permission>) {
@@ -165,19 +193,25 @@ impl Units<'_> {
         if name.is_empty() || name == base || self.within.len() >= MAX_PROGRAMS {
             return;
         }
-        let is_many = kinds::chooses_by_name(real_base) || (name.starts_with("git-") && self.is_git(program));
+        let is_git = name.starts_with("git-") && self.is_git(program, name);
         let argv: Vec<String> =
             std::iter::once(name.to_owned()).chain(program.argv.iter().skip(1).cloned()).collect();
-        if is_many {
-            return self.applet(name, &argv, permission);
+        let words = words(name, &argv[1..]);
+        if kinds::chooses_by_name(real_base) || is_git {
+            self.applet(name, &argv, permission);
+        } else {
+            self.units.push(ExecUnit {
+                words: words.clone(),
+                file: program.file.clone(),
+                is_itself: false,
+                permission: Permission::NotNeeded,
+                within: self.within.clone(),
+            });
         }
-        self.units.push(ExecUnit {
-            words: words(name, &argv[1..]),
-            file: program.file.clone(),
-            is_itself: false,
-            permission: Permission::NotNeeded,
-            within: self.within.clone(),
-        });
+        if permission != Some(Permission::OtherReading) {
+            let is_itself = self.resolver.is_named(&program.file, name);
+            self.other_readings(&words, program, is_itself, is_git);
+        }
     }
 
     /// Adds a program that cannot be known: any rule that denies or asks may be about it.

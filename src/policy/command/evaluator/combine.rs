@@ -33,8 +33,12 @@ impl Evaluator<'_> {
             true => Doubt::Waits,
             false => Doubt::Counts,
         };
-        let answers =
-            RuleAnswers::of(self.context.rules.iter(), &subject, role, self.context.resolver, doubt);
+        // Of what a command may also be, nothing is permitted, and nothing needs a permission.
+        let is_other_reading = self.is_other_reading;
+        let rules =
+            self.context.rules.iter().filter(|rule| !is_other_reading || rule.decision != Decision::Allow);
+        let otherwise = if is_other_reading { Some(DecisionReason::Transparent) } else { otherwise };
+        let answers = RuleAnswers::of(rules, &subject, role, self.context.resolver, doubt);
         let work = match &otherwise {
             Some(DecisionReason::Transparent) => OwnWork::of_transparent(words, file == Resolved::Builtin),
             _ => OwnWork::Some,

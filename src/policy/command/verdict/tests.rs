@@ -2,6 +2,7 @@
 
 mod effects;
 mod hiding;
+mod links;
 
 use std::collections::BTreeMap;
 
