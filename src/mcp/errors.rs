@@ -124,12 +124,50 @@ impl ToolError {
         }
     }
 
+    /// Another call writes to the command.
+    pub(super) fn input_busy() -> Self {
+        Self::new(
+            "INPUT_BUSY",
+            "Another call is writing to the command's standard input. Nothing of this one was written: try again when \
+             that one has ended.",
+        )
+    }
+
+    /// What a write has written before it failed.
+    pub(super) fn after_writing(self, written: u64, length: u64) -> Self {
+        if written == 0 {
+            return self;
+        }
+        Self {
+            message: format!("{} Before that, {written} of {length} bytes were written.", self.message),
+            ..self
+        }
+    }
+
+    /// The input that a command was to be given.
+    pub(super) fn input_not_written(written: u64, length: u64, status: &Status) -> Self {
+        let (reason, text) = match is_unanswered(status) {
+            true => ("GATEWAY_AWAY".to_owned(), "the gateway does not answer"),
+            false => (reason_or_code_of(status), status.message().trim_end_matches('.')),
+        };
+        let message = format!(
+            "The standard input could not be written: {text}. {written} of {length} bytes were written, and the \
+             command was stopped."
+        );
+        Self { details: details(status), ..Self::new(&reason, &message) }
+    }
+
+    /// As programs read it.
+    pub(super) fn details_with_reason(&self) -> Map<String, Value> {
+        let mut details = self.details.clone();
+        details.insert("reason".to_owned(), self.reason.as_str().into());
+        details
+    }
+
     /// As the protocol's result.
     pub(super) fn into_result(self) -> CallToolResult {
-        let mut details = self.details;
-        details.insert("reason".to_owned(), self.reason.into());
         let mut meta = MetaObject::new();
-        meta.insert(META.to_owned(), json!({ "error": details }));
+        meta.insert(META.to_owned(), json!({ "error": self.details_with_reason() }));
         CallToolResult::error(vec![ContentBlock::text(self.message)]).with_meta(Some(meta))
     }
 }

@@ -10,7 +10,9 @@ mod arguments;
 mod elicitation;
 mod errors;
 mod http;
+mod input;
 mod output;
+mod params;
 mod progress;
 mod report;
 mod retried_call;
@@ -18,6 +20,7 @@ mod roots;
 mod server;
 mod session;
 mod start;
+mod stdio;
 mod task_calls;
 mod tasks;
 mod tools;
@@ -25,7 +28,7 @@ mod waiting;
 
 use std::{future::Future, path::PathBuf, time::Duration};
 
-use rmcp::{RoleServer, service::ServerInitializeError, transport::async_rw::AsyncRwTransport};
+use rmcp::service::ServerInitializeError;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +41,7 @@ pub use start::COMMANDS_MAX;
 
 use crate::{client::Client, proto::v1::WorkspaceExtent};
 use server::McpServer;
+use stdio::StdioTransport;
 
 /// The longest message from a client, in bytes. A longer one is dropped, and the client told.
 pub const LINE_MAX_BYTES: usize = 4 << 20;
@@ -92,8 +96,7 @@ pub async fn run(
 ) -> Result<(), McpError> {
     let server = McpServer::new(client, options);
     let cancelled = CancellationToken::new();
-    let transport = AsyncRwTransport::<RoleServer, _, _>::new_server(tokio::io::stdin(), tokio::io::stdout())
-        .with_max_line_length(LINE_MAX_BYTES);
+    let transport = StdioTransport::new(tokio::io::stdin(), tokio::io::stdout());
     let serving = serve(server.clone(), transport, cancelled.clone());
     tokio::pin!(serving);
     let served = tokio::select! {
@@ -111,7 +114,7 @@ pub async fn run(
 
 async fn serve<R, W>(
     server: McpServer,
-    transport: AsyncRwTransport<RoleServer, R, W>,
+    transport: StdioTransport<R, W>,
     cancelled: CancellationToken,
 ) -> Result<(), McpError>
 where

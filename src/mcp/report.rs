@@ -4,7 +4,10 @@
 use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
 use serde_json::{Value, json};
 
-use super::{errors::META, output::Shown};
+use super::{
+    errors::{META, ToolError},
+    output::Shown,
+};
 use crate::{
     client::{advice_when_denied, denial_json, denial_lines, unreachable_json},
     printable,
@@ -14,10 +17,19 @@ use crate::{
 /// The longest command in a list, in bytes.
 const LISTED_COMMAND_BYTES: usize = 200;
 
-/// The result for a command.
-pub(super) fn of_command(terminal: &v1::Terminal, shown: &Shown, is_kept: bool) -> CallToolResult {
+/// The result for a command. `failure`: why it has not got all of its input.
+pub(super) fn of_command(
+    terminal: &v1::Terminal,
+    shown: &Shown,
+    is_kept: bool,
+    failure: Option<&ToolError>,
+) -> CallToolResult {
     let mut text = state_line(terminal);
     text.push('\n');
+    if let Some(failure) = failure {
+        text.push_str(&failure.message);
+        text.push('\n');
+    }
     if let Some(outcome) = &terminal.outcome {
         for line in denial_lines(outcome) {
             text.push_str(&line);
@@ -47,7 +59,12 @@ pub(super) fn of_command(terminal: &v1::Terminal, shown: &Shown, is_kept: bool) 
     let mut details = details(terminal);
     details["output_bytes"] = shown.written.into();
     details["output_cut"] = shown.is_cut.into();
-    with_meta(text, details)
+    if let Some(failure) = failure {
+        details["error"] = failure.details_with_reason().into();
+    }
+    let mut result = with_meta(text, details);
+    result.is_error = Some(failure.is_some());
+    result
 }
 
 /// The result for a list.
@@ -160,7 +177,7 @@ mod tests {
             reason: "pushing is for people".into(),
             ..Default::default()
         }];
-        let result = of_command(&terminal, &Shown::default(), false);
+        let result = of_command(&terminal, &Shown::default(), false, None);
         let text = text(&result);
         assert!(
             text.starts_with(
@@ -170,5 +187,16 @@ mod tests {
         );
         assert!(text.contains("ask the user to change the policy"), "{text}");
         assert_eq!(result.meta.unwrap()[META]["exec_denials"][0]["rule"], "no-push");
+    }
+
+    #[test]
+    fn input_that_was_not_written_is_an_error_although_the_command_ended_well() {
+        let terminal = ended(ExitCause::Killed, Some(End::Signal("SIGTERM".to_owned())));
+        let failure = ToolError::input_not_written(1, 3, &tonic::Status::internal("it broke"));
+        let result = of_command(&terminal, &Shown::default(), false, Some(&failure));
+        let said = "stopped on request; ended by SIGTERM\nThe standard input could not be written: it broke. 1 of 3 bytes";
+        assert!(text(&result).starts_with(said), "{}", text(&result));
+        assert_eq!(result.is_error, Some(true));
+        assert_eq!(result.meta.unwrap()[META]["error"]["reason"], "INTERNAL");
     }
 }

@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, GetTaskParams,
-        GetTaskResult, Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities,
-        ServerConfig, UpdateTaskParams,
+        CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CustomRequest,
+        CustomResult, GetTaskParams, GetTaskResult, Implementation, ListToolsResult, PaginatedRequestParams,
+        ServerCapabilities, ServerConfig, UpdateTaskParams,
     },
     service::RequestContext,
 };
@@ -22,7 +22,8 @@ use super::{
         WriteArguments,
     },
     errors::ToolError,
-    output,
+    input::{self, Inputs},
+    output, params,
     progress::Progress,
     report,
     retried_call::RetriedCall,
@@ -52,6 +53,7 @@ const INSTRUCTIONS: &str = "Commands run in a sandbox: they can write to the wor
 pub(super) struct McpServer {
     pub(super) starter: Arc<Starter>,
     pub(super) tasks: Arc<Tasks>,
+    inputs: Arc<Inputs>,
     calls: Arc<Semaphore>,
 }
 
@@ -62,6 +64,7 @@ impl McpServer {
         Self {
             starter: Arc::new(Starter { client, session, approvals: options.approvals }),
             tasks: Arc::default(),
+            inputs: Arc::default(),
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
         }
     }
@@ -117,11 +120,10 @@ impl McpServer {
         }
     }
 
-    /// Writes the standard input. A command that does not read it is waited for all the same.
+    /// Begins to write the standard input.
     pub(super) fn feed(&self, terminal: &v1::Terminal, stdin: Option<String>) {
         if let Some(stdin) = stdin {
-            let (client, terminal) = (self.client().clone(), terminal.clone());
-            tokio::spawn(async move { write_input(&client, &terminal, stdin, true).await });
+            input::feed(&self.inputs, self.client(), terminal, stdin);
         }
     }
 
@@ -153,6 +155,9 @@ impl McpServer {
             read.map_err(|status| ToolError::of_command(&arguments.id, &status))?
         };
         let mut text = format!("{}; next_offset: {}\n", report::state_line(&terminal), piece.next);
+        if let Some(failure) = self.inputs.failure(&terminal.id) {
+            text.push_str(&format!("{}\n", failure.message));
+        }
         if piece.lost > 0 {
             text.push_str(&format!("[{} bytes before are not retained]\n", piece.lost));
         }
@@ -193,12 +198,15 @@ impl McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ToolError> {
         let terminal = self.find(&arguments.id).await?;
+        let _writer = self.inputs.writer(&terminal.id).ok_or_else(ToolError::input_busy)?;
         let length = arguments.text.len() as u64;
         let written = tokio::select! {
-            written = write_input(self.client(), &terminal, arguments.text, arguments.eof) => written,
+            written = input::write(self.client(), &terminal, arguments.text, arguments.eof) => written,
             () = context.ct.cancelled() => return Err(ToolError::cancelled()),
         };
-        let written = written.map_err(|status| ToolError::of_command(&arguments.id, &status))?;
+        let written = written.map_err(|failed| {
+            ToolError::of_command(&arguments.id, &failed.status).after_writing(failed.written, length)
+        })?;
         let text = match written {
             all if all == length => format!("Wrote {all} bytes."),
             some => format!("Wrote {some} of {length} bytes: the command has closed its standard input."),
@@ -271,8 +279,10 @@ impl McpServer {
         let now = waiting::get(self.client(), terminal).await.map_err(of_command)?;
         let shown = output::shown(self.client(), &now).await.map_err(of_command)?;
         let is_kept = keep == Keep::Always || now.outcome.is_none() || shown.is_cut;
-        let result = report::of_command(&now, &shown, is_kept);
+        let failure = self.inputs.failure(&now.id);
+        let result = report::of_command(&now, &shown, is_kept, failure.as_ref());
         if !is_kept {
+            self.inputs.forget(&now.id);
             self.starter.release(now).await;
         }
         Ok(result)
@@ -289,23 +299,6 @@ pub(super) enum Keep {
     Always,
     /// If the result does not show all of it.
     IfNeeded,
-}
-
-async fn write_input(
-    client: &RetryingClient,
-    terminal: &v1::Terminal,
-    text: String,
-    eof: bool,
-) -> Result<u64, Status> {
-    let request = v1::WriteInputRequest {
-        terminal_id: terminal.id.clone(),
-        session_id: terminal.session_id.clone(),
-        data: text.into_bytes().into(),
-        eof,
-        offset: None,
-    };
-    // Once: input that was written twice is another input.
-    Ok(client.client().terminals.write_input(request).await?.into_inner().written_bytes)
 }
 
 pub(super) fn caller_of(context: &RequestContext<RoleServer>) -> Caller {
@@ -356,6 +349,14 @@ impl ServerHandler for McpServer {
         };
         let question = || retried.and_then(|call| call.question());
         Ok(answered.unwrap_or_else(|error| question().unwrap_or_else(|| error.into_result().into())))
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        Err(params::error(&request))
     }
 
     async fn get_task(

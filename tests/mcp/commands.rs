@@ -101,6 +101,7 @@ fn a_command_that_takes_long_goes_on_and_is_waited_for_written_to_and_stopped() 
 fn mistakes_are_results_that_a_model_can_read() {
     let gateway = Gateway::start();
     let mut peer = Peer::at(&gateway);
+    std::os::unix::fs::symlink("loop", peer.workspace.join("loop")).expect("the workspace is ours");
     for (tool, arguments, said) in [
         ("run_command", json!({}), "missing field `command`"),
         ("run_command", json!({ "command": "true", "shell": "zsh" }), "unknown field `shell`"),
@@ -115,6 +116,8 @@ fn mistakes_are_results_that_a_model_can_read() {
             json!({ "command": "no-such-program", "args": [] }),
             "name a program that is installed",
         ),
+        // It is the program that leads nowhere, and not an interpreter.
+        ("run_command", json!({ "command": "./loop", "args": [] }), "command not found"),
         ("read_output", json!({ "id": "term_01JD3ZK6T0000000000000000" }), "There is no command"),
         ("wait_command", json!({ "id": "../x" }), "There is no command"),
         ("kill_command", json!({ "id": "" }), "There is no command"),

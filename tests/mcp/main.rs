@@ -12,6 +12,8 @@ mod commands;
 mod conformance;
 mod ends;
 mod http;
+mod input;
+mod malformed;
 mod more_agents;
 mod official;
 mod page;

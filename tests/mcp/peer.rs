@@ -105,6 +105,11 @@ impl Peer {
         self.server.send_line(&message.to_string());
     }
 
+    /// Sends a line as it is.
+    pub(crate) fn send_line(&mut self, line: &str) {
+        self.server.send_line(line);
+    }
+
     /// Closes the server's stdin, as a client that goes away does.
     pub(crate) fn leave(self) -> ExitStatus {
         self.server.leave()

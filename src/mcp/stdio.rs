@@ -1,0 +1,341 @@
+//! Messages on a pair of streams, one a line. The library's own reader says nothing to the sender of a line that is too long, or that is
+//! no JSON; this one answers, with the id of the request where it can be found.
+
+use std::{fmt, io};
+
+use rmcp::{
+    ErrorData, RoleServer,
+    model::RequestId,
+    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    transport::{Transport, async_rw::AsyncRwTransport},
+};
+use serde::{
+    Deserializer as _,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, Empty},
+    task::JoinHandle,
+};
+
+use super::LINE_MAX_BYTES;
+use crate::printable;
+
+/// How much of a line that is too long is kept: of its beginning, and of its end.
+const BEGINNING_BYTES: usize = 64 << 10;
+const END_BYTES: usize = 1 << 10;
+/// The longest problem that is told, in bytes.
+const PROBLEM_MAX_BYTES: usize = 512;
+/// Some writers put it before their first message.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+
+/// Reads and writes messages.
+pub(super) struct StdioTransport<R, W: AsyncWrite> {
+    from: BufReader<R>,
+    line: PartialLine,
+    /// The library's, which is only written to.
+    to: AsyncRwTransport<RoleServer, Empty, W>,
+    /// The answer to a line that was not taken. The next line is read when it is written.
+    answering: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// What was read of a line whose end has not come.
+#[derive(Debug, Default)]
+struct PartialLine {
+    bytes: Vec<u8>,
+    /// Of a line that is too long: its last bytes. The first ones are in `bytes`, and the rest is dropped.
+    end: Option<Vec<u8>>,
+}
+
+/// A line without its end.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Complete(Vec<u8>),
+    TooLong { beginning: Vec<u8>, end: Vec<u8> },
+}
+
+/// What a line that is not taken is answered with.
+type Refusal = Box<(ErrorData, Option<RequestId>)>;
+
+impl<R, W> StdioTransport<R, W>
+where
+    R: AsyncRead,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    pub(super) fn new(from: R, to: W) -> Self {
+        Self {
+            from: BufReader::new(from),
+            line: PartialLine::default(),
+            to: AsyncRwTransport::new_server(tokio::io::empty(), to),
+            answering: None,
+        }
+    }
+}
+
+impl<R, W> Transport<RoleServer> for StdioTransport<R, W>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+        self.to.send(message)
+    }
+
+    /// May be dropped and called again without losing a message.
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        loop {
+            if let Some(answering) = &mut self.answering {
+                // A client that does not read is noticed when it is written to.
+                let _ = answering.await;
+                self.answering = None;
+            }
+            let line = match self.line.read(&mut self.from).await {
+                Ok(line) => line?,
+                Err(error) => {
+                    tracing::error!(%error, "cannot read from the client");
+                    return None;
+                }
+            };
+            match message_of(&line) {
+                Ok(Some(message)) => return Some(message),
+                Ok(None) => {}
+                Err(refusal) => {
+                    let (error, id) = *refusal;
+                    tracing::info!(problem = %error.message, "a message of the client is not taken");
+                    let answer = self.to.send(TxJsonRpcMessage::<RoleServer>::error(error, id));
+                    self.answering = Some(tokio::spawn(answer));
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), io::Error> {
+        self.to.close().await
+    }
+}
+
+impl PartialLine {
+    /// The next line; none at the end, where one that has no end is none. May be dropped and called again.
+    async fn read<R: AsyncRead + Unpin>(&mut self, from: &mut BufReader<R>) -> io::Result<Option<Line>> {
+        loop {
+            let available = from.fill_buf().await?;
+            if available.is_empty() {
+                return Ok(None);
+            }
+            let end = memchr::memchr(b'\n', available);
+            let part = &available[..end.unwrap_or(available.len())];
+            self.push(part);
+            let consumed = part.len() + usize::from(end.is_some());
+            from.consume(consumed);
+            if end.is_some() {
+                return Ok(Some(self.take()));
+            }
+        }
+    }
+
+    fn push(&mut self, part: &[u8]) {
+        if self.end.is_none() {
+            self.bytes.extend_from_slice(part);
+            if self.bytes.len() > LINE_MAX_BYTES {
+                self.end = Some(last(&self.bytes).to_vec());
+                self.bytes.truncate(BEGINNING_BYTES);
+                self.bytes.shrink_to_fit();
+            }
+        } else if let Some(end) = &mut self.end {
+            end.extend_from_slice(last(part));
+            end.drain(..end.len().saturating_sub(END_BYTES));
+        }
+    }
+
+    fn take(&mut self) -> Line {
+        let bytes = std::mem::take(&mut self.bytes);
+        match self.end.take() {
+            None => Line::Complete(bytes),
+            Some(end) => Line::TooLong { beginning: bytes, end },
+        }
+    }
+}
+
+fn last(bytes: &[u8]) -> &[u8] {
+    &bytes[bytes.len().saturating_sub(END_BYTES)..]
+}
+
+/// The message of a line; none where nothing is said, or nothing that must be understood.
+fn message_of(line: &Line) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Refusal> {
+    let bytes = match line {
+        Line::Complete(bytes) => bytes,
+        Line::TooLong { beginning, end } => {
+            let seen = Peeked::of(beginning);
+            // Of an answer it is not an id that the client has given.
+            let id = if seen.has_method { seen.request_id().or_else(|| last_id(end)) } else { None };
+            let problem = format!("a message may have {LINE_MAX_BYTES} bytes, and this one is longer");
+            return Err(Box::new((ErrorData::invalid_request(problem, None), id)));
+        }
+    };
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).trim_ascii();
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_slice(bytes).map(Some).or_else(|error| not_read(bytes, &error).map_or(Ok(None), Err))
+}
+
+/// What a line that cannot be read is answered with; none if it is a notification.
+fn not_read(bytes: &[u8], error: &serde_json::Error) -> Option<Refusal> {
+    let seen = Peeked::of(bytes);
+    let id = if seen.has_method { seen.request_id() } else { None };
+    let told = |problem: &str| printable::bounded_line(problem, PROBLEM_MAX_BYTES).into_owned();
+    let error = if let Err(error) = std::str::from_utf8(bytes) {
+        ErrorData::parse_error(told(&format!("a message must be UTF-8: {error}")), None)
+    } else if let Err(error) = serde_json::from_slice::<IgnoredAny>(bytes) {
+        ErrorData::parse_error(told(&format!("a message must be JSON: {error}")), None)
+    } else if seen.has_method && seen.id.is_none() {
+        return None;
+    } else {
+        ErrorData::invalid_request(told(&format!("this is no message of the protocol: {error}")), None)
+    };
+    Some(Box::new((error, id)))
+}
+
+/// The id that is the last member of a message, where many clients write it.
+fn last_id(end: &[u8]) -> Option<RequestId> {
+    const KEY: &[u8] = b"\"id\"";
+    let members = end.trim_ascii_end().strip_suffix(b"}")?;
+    let behind_key = memchr::memmem::rfind(members, KEY)? + KEY.len();
+    let value = members[behind_key..].trim_ascii_start().strip_prefix(b":")?;
+    // A number or a string, and nothing behind it: so the bracket was the message's own.
+    serde_json::from_slice(value).ok()
+}
+
+/// What stands at the top of a message, as far as it can be read.
+#[derive(Debug, Default)]
+struct Peeked {
+    id: Option<Value>,
+    has_method: bool,
+}
+
+impl Peeked {
+    fn of(beginning: &[u8]) -> Self {
+        let text = match std::str::from_utf8(beginning) {
+            Ok(text) => text,
+            Err(error) => std::str::from_utf8(&beginning[..error.valid_up_to()]).unwrap_or_default(),
+        };
+        let mut seen = Self::default();
+        // That it breaks off is known; what stood before counts.
+        let _ = serde_json::Deserializer::from_str(text).deserialize_map(&mut seen);
+        seen
+    }
+
+    fn request_id(&self) -> Option<RequestId> {
+        serde_json::from_value(self.id.clone()?).ok()
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Peeked {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON-RPC message")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut id = None;
+        loop {
+            let key = map.next_key::<String>()?;
+            // What stands behind a number shows that it is whole.
+            self.id = id.take().or(self.id.take());
+            match key.as_deref() {
+                None => return Ok(()),
+                Some("id") => id = Some(map.next_value()?),
+                Some("method") => self.has_method = map.next_value::<IgnoredAny>().map(|_| true)?,
+                Some(_) => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::ErrorCode;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    fn refused(text: &str) -> Option<(i32, Option<Value>)> {
+        let (error, id) = *message_of(&Line::Complete(text.as_bytes().to_vec())).err()?;
+        Some((error.code.0, id.map(RequestId::into_json_value)))
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_answered_as_json_rpc_says() {
+        let (parse, request) = (ErrorCode::PARSE_ERROR.0, ErrorCode::INVALID_REQUEST.0);
+        for (text, expected) in [
+            ("hello", Some((parse, None))),
+            (r#"{"jsonrpc":"2.0","id":5,"method":"ping""#, Some((parse, Some(5.into())))),
+            // It may be the beginning of 12.
+            (r#"{"method":"ping","id":1"#, Some((parse, None))),
+            // An answer's id is not the client's.
+            (r#"{"jsonrpc":"2.0","id":5,"result":{"#, Some((parse, None))),
+            ("[]", Some((request, None))),
+            (r#"{"jsonrpc":"2.0","id":"x","method":"ping","result":1}"#, Some((request, Some("x".into())))),
+            (r#"{"jsonrpc":"2.0","method":"notifications/x","params":[1]}"#, None),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, None),
+            (" \r", None),
+        ] {
+            assert_eq!(refused(text), expected, "{text}");
+        }
+        let marked =
+            Line::Complete(b"\xEF\xBB\xBF{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\r".to_vec());
+        assert!(matches!(message_of(&marked), Ok(Some(_))));
+        assert!(message_of(&Line::Complete(b"\xff\xfe".to_vec())).is_err());
+    }
+
+    #[test]
+    fn the_id_of_a_long_request_is_found_at_its_beginning_or_its_end() {
+        let id = |beginning: &str, end: &str| {
+            let line = Line::TooLong { beginning: beginning.into(), end: end.into() };
+            let (_, id) = *message_of(&line).expect_err("it is too long");
+            id.map(RequestId::into_json_value)
+        };
+        let call = r#"{"method":"tools/call","params":{"a":"bb"#;
+        assert_eq!(id(r#"{"id":7,"method":"tools/call","params":{"a"#, r#"bb"}}"#), Some(7.into()));
+        assert_eq!(id(call, r#"bb"},"jsonrpc":"2.0","id":7}"#), Some(7.into()));
+        assert_eq!(id(call, r#"bb"},"id" : "x" } "#), Some("x".into()));
+        for end in [r#"bb"}}"#, r#"bb","id":7}}"#, r#"bb\"id\":7}"}"#, r#""id"}"#, r#""id":{"id":7}}"#] {
+            assert_eq!(id(call, end), None, "{end}");
+        }
+        assert_eq!(id(r#"{"result":{"a":"bb"#, r#"bb"},"id":7}"#), None);
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_costs_one_line_and_is_answered() {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let (from, to) = tokio::io::split(ours);
+        let mut transport = StdioTransport::new(from, to);
+        let (mut answers, mut requests) = tokio::io::split(theirs);
+        let client = tokio::spawn(async move {
+            let long = "x".repeat(LINE_MAX_BYTES);
+            let lines = format!(
+                "{{\"jsonrpc\":\"2.0\",\"method\":\"ping\",\"params\":{{\"a\":\"{long}\"}},\"id\":3}}\n\
+                 {{\"jsonrpc\":\"2.0\",\"id\":4,\"method\":\"ping\"}}\n"
+            );
+            requests.write_all(lines.as_bytes()).await.expect("it is read");
+            requests.shutdown().await.expect("it can be closed");
+        });
+        let message = transport.receive().await.expect("the second line");
+        assert_eq!(message.into_request().expect("a request").1, RequestId::Number(4));
+        assert!(transport.receive().await.is_none());
+        client.await.expect("it does not panic");
+        transport.close().await.expect("it can be closed");
+        drop(transport);
+        let mut answered = String::new();
+        answers.read_to_string(&mut answered).await.expect("it is UTF-8");
+        let answer: Value = serde_json::from_str(&answered).expect("one answer");
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&3.into(), &(-32_600).into()));
+    }
+}
