@@ -179,6 +179,8 @@ reasons! {
     CommandEnded = "COMMAND_ENDED", FailedPrecondition;
     /// The command's stdin is closed.
     StdinClosed = "STDIN_CLOSED", FailedPrecondition;
+    /// Another write to the command's stdin is under way. Nothing of this one was taken.
+    InputBusy = "INPUT_BUSY", Aborted;
     /// The terminal has pipes and not a pseudo-terminal.
     NoPty = "NO_PTY", FailedPrecondition;
     /// No caller is awaited: it is no resumable run of an earlier gateway or request, or its caller is there, or came too late.

@@ -13,7 +13,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::{
-    caller,
+    caller, deadline,
     errors::{self, ResourceKind},
     pagination, request, streams,
 };
@@ -113,6 +113,7 @@ impl Service for ApprovalsService {
         request: Request<ResolveApprovalRequest>,
     ) -> Result<Response<ResolveApprovalResponse>, Status> {
         let caller = caller(&request)?.principal;
+        let limit = deadline::timeout_of(request.metadata());
         let resolution = request::approval_answer(request.into_inner()).map_err(errors::bad_field)?;
         let id = resolution.id.ok_or_else(|| errors::not_found(ResourceKind::Approval))?;
         let answer = Answer {
@@ -122,8 +123,8 @@ impl Service for ApprovalsService {
             comment: resolution.comment,
             at: SystemTime::now(),
         };
-        let approval =
-            self.terminals.resolve(id, answer).await.map_err(|error| errors::resolve_approval(&error))?;
+        let resolved = deadline::within(limit, self.terminals.resolve(id, answer)).await?;
+        let approval = resolved.map_err(|error| errors::resolve_approval(&error))?;
         Ok(Response::new(ResolveApprovalResponse { approval: Some(approval_message(&approval)) }))
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tonic::metadata::MetadataMap;
+use tonic::{Status, metadata::MetadataMap};
+
+use super::errors;
 
 /// The transport gives a request up at its deadline, as cancelled. An answer of our own, with the right status, must
 /// be there before; its clock starts earlier than ours, on a busy machine by some milliseconds.
@@ -14,10 +16,25 @@ const HEAD_START_DIVISOR: u32 = 10;
 /// How long an answer may take; `None`: as long as it takes.
 pub fn timeout_of(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
-    parse(text).map(|timeout| {
-        let head_start = (timeout / HEAD_START_DIVISOR).clamp(HEAD_START_MIN, HEAD_START_MAX);
-        timeout.saturating_sub(head_start)
-    })
+    parse(text).map(|timeout| timeout.saturating_sub(head_start(timeout)))
+}
+
+/// As [`timeout_of`], for what ends itself at that time and says more than that it is over: a little later.
+pub fn last_timeout_of(metadata: &MetadataMap) -> Option<Duration> {
+    let text = metadata.get("grpc-timeout")?.to_str().ok()?;
+    parse(text).map(|timeout| timeout.saturating_sub(head_start(timeout) / 3))
+}
+
+/// What comes of a step that may take so long. At the end of the time it is dropped, as when the caller goes away.
+pub async fn within<T>(limit: Option<Duration>, step: impl Future<Output = T>) -> Result<T, Status> {
+    match limit {
+        None => Ok(step.await),
+        Some(limit) => tokio::time::timeout(limit, step).await.map_err(|_| errors::deadline_passed()),
+    }
+}
+
+fn head_start(timeout: Duration) -> Duration {
+    (timeout / HEAD_START_DIVISOR).clamp(HEAD_START_MIN, HEAD_START_MAX)
 }
 
 /// At most eight digits and a unit, as the gRPC protocol over HTTP/2 defines it.
@@ -40,6 +57,9 @@ fn parse(text: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+    use tonic_types::StatusExt;
+
     use super::*;
 
     #[test]
@@ -68,5 +88,18 @@ mod tests {
         assert_eq!(timeout("1m"), Some(Duration::ZERO));
         assert_eq!(timeout("soon"), None);
         assert_eq!(timeout_of(&MetadataMap::new()), None);
+        let mut metadata = MetadataMap::new();
+        metadata.insert("grpc-timeout", "300m".parse().unwrap());
+        assert_eq!(timeout_of(&metadata), Some(Duration::from_millis(270)));
+        assert_eq!(last_timeout_of(&metadata), Some(Duration::from_millis(290)));
+    }
+
+    #[tokio::test]
+    async fn a_step_that_takes_too_long_is_answered_with_the_reason() {
+        let late = within(Some(Duration::from_millis(1)), std::future::pending::<()>()).await.unwrap_err();
+        let reason = late.get_details_error_info().map(|info| info.reason);
+        assert_eq!((late.code(), reason.as_deref()), (Code::DeadlineExceeded, Some("DEADLINE")));
+        assert_eq!(within(Some(Duration::ZERO), std::future::ready(1)).await.unwrap(), 1);
+        assert_eq!(within(None, std::future::ready(2)).await.unwrap(), 2);
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
 use super::{
-    caller,
+    caller, deadline,
     errors::{self, ResourceKind},
     request,
 };
@@ -80,6 +80,7 @@ impl Service for PoliciesService {
         request: Request<CheckPolicyRequest>,
     ) -> Result<Response<CheckPolicyResponse>, Status> {
         caller(&request)?;
+        let limit = deadline::timeout_of(request.metadata());
         let files = request::policy_files(request.into_inner()).map_err(errors::bad_field)?;
         // Thousands of rules take a while.
         let checked = tokio::task::spawn_blocking(move || {
@@ -87,7 +88,8 @@ impl Service for PoliciesService {
                 files.iter().map(|file| (file.name.as_str(), file.text.as_str())).collect();
             PolicySet::load(&files)
         });
-        let checked = checked.await.map_err(|_| errors::internal("checking the policy failed"))?;
+        let checked = deadline::within(limit, checked).await?;
+        let checked = checked.map_err(|_| errors::internal("checking the policy failed"))?;
         Ok(Response::new(match checked {
             Ok(set) => CheckPolicyResponse {
                 problem: None,
@@ -104,12 +106,13 @@ impl Service for PoliciesService {
 
     async fn explain(&self, request: Request<ExplainRequest>) -> Result<Response<ExplainResponse>, Status> {
         let caller = caller(&request)?.principal;
+        let limit = deadline::timeout_of(request.metadata());
         let create = request.into_inner().create.unwrap_or_default();
         let session = self.sessions.find(caller, &create.session_id);
         let session = session.ok_or_else(|| errors::not_found(ResourceKind::Session))?;
         request::arguments_fit("create.", &create).map_err(errors::arguments_too_long)?;
         let new = request::new_terminal("create.", session, create).map_err(errors::bad_field)?;
-        let explained = self.terminals.explain(&new).await;
+        let explained = deadline::within(limit, self.terminals.explain(&new)).await?;
         let explained = explained.map_err(|overdue| errors::file_system(&overdue, overdue.to_string()))?;
         Ok(Response::new(explanation_message(explained)))
     }
@@ -131,9 +134,12 @@ impl Service for PoliciesService {
             return Err(errors::not_an_administrator());
         }
         let (answer, answered) = oneshot::channel();
-        // Closed only when the gateway ends.
-        self.reloads.send(answer).await.map_err(|_| errors::draining())?;
-        let reloaded = answered.await.map_err(|_| errors::draining())?;
+        let reloaded = async {
+            // Closed only when the gateway ends.
+            self.reloads.send(answer).await.map_err(|_| errors::draining())?;
+            answered.await.map_err(|_| errors::draining())
+        };
+        let reloaded = deadline::within(deadline::timeout_of(request.metadata()), reloaded).await??;
         let changed = match reloaded {
             ReloadOutcome::Valid(LoadOutcome::Replaced(_)) => true,
             ReloadOutcome::Valid(LoadOutcome::Unchanged) | ReloadOutcome::Refused => false,

@@ -6,7 +6,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use super::{
-    caller,
+    caller, deadline,
     errors::{self, ResourceKind},
     primary_screen, screen_input, screen_response, screen_stream,
 };
@@ -59,22 +59,16 @@ impl ScreensService {
             None => self.find(peer, id, session).map(Some),
         }
     }
-}
 
-#[tonic::async_trait]
-impl Service for ScreensService {
-    type WatchScreenStream = Pin<Box<dyn Stream<Item = Result<WatchScreenResponse, Status>> + Send>>;
-
-    async fn snapshot_screen(
+    async fn snapshot(
         &self,
-        request: Request<SnapshotScreenRequest>,
-    ) -> Result<Response<SnapshotScreenResponse>, Status> {
-        let peer = caller(&request)?;
-        let request = request.into_inner();
-        let found = self.find_or_primary(&peer, &request.terminal_id, &request.session_id)?;
+        peer: &Peer,
+        request: SnapshotScreenRequest,
+    ) -> Result<SnapshotScreenResponse, Status> {
+        let found = self.find_or_primary(peer, &request.terminal_id, &request.session_id)?;
         let Some(terminal) = found else {
             let screen = Some(screen_response::empty());
-            return Ok(Response::new(SnapshotScreenResponse { screen, ..SnapshotScreenResponse::default() }));
+            return Ok(SnapshotScreenResponse { screen, ..SnapshotScreenResponse::default() });
         };
         let failed = |error: crate::terminal::ScreenAccessError| errors::screen(&error);
         let (link, picture) = self.terminals.screen_snapshot(&terminal).await.map_err(failed)?;
@@ -91,7 +85,47 @@ impl Service for ScreensService {
             }
         };
         let screen = Some(screen_response::screen(&picture, styles));
-        Ok(Response::new(SnapshotScreenResponse { screen, scrollback, terminal_id: id }))
+        Ok(SnapshotScreenResponse { screen, scrollback, terminal_id: id })
+    }
+
+    async fn send(&self, peer: &Peer, request: SendInputRequest) -> Result<SendInputResponse, Status> {
+        let found = self.find_or_primary(peer, &request.terminal_id, &request.session_id)?;
+        let terminal = found.ok_or_else(|| errors::not_found(ResourceKind::Terminal))?;
+        let inputs = screen_input::inputs(request.inputs).map_err(errors::bad_field)?;
+        terminal.wait_settled().await;
+        if terminal.pty_size().is_none() {
+            return Err(errors::screen(&crate::terminal::ScreenAccessError::NoPty));
+        }
+        let (modes, size) = if inputs.iter().all(screen_input::is_independent_of_modes) {
+            (Default::default(), any_size())
+        } else {
+            let snapshot = self.terminals.screen_snapshot(&terminal).await;
+            let (_, picture) = snapshot.map_err(|error| errors::screen(&error))?;
+            (picture.modes, picture.size)
+        };
+        let mut bytes = Vec::new();
+        for (input, index) in inputs.iter().zip(0..) {
+            let encoded = input.encode(modes, size);
+            bytes.extend(encoded.map_err(|error| errors::input(format!("inputs[{index}]"), &error))?);
+        }
+        let written = self.terminals.write(&terminal, bytes.into(), EndOfInput::NotYet).await;
+        let written_bytes = written.map_err(|error| errors::input_write(&error))?;
+        Ok(SendInputResponse { written_bytes })
+    }
+}
+
+#[tonic::async_trait]
+impl Service for ScreensService {
+    type WatchScreenStream = Pin<Box<dyn Stream<Item = Result<WatchScreenResponse, Status>> + Send>>;
+
+    async fn snapshot_screen(
+        &self,
+        request: Request<SnapshotScreenRequest>,
+    ) -> Result<Response<SnapshotScreenResponse>, Status> {
+        let peer = caller(&request)?;
+        let limit = deadline::timeout_of(request.metadata());
+        let shown = self.snapshot(&peer, request.into_inner());
+        Ok(Response::new(deadline::within(limit, shown).await??))
     }
 
     async fn watch_screen(
@@ -118,29 +152,9 @@ impl Service for ScreensService {
         request: Request<SendInputRequest>,
     ) -> Result<Response<SendInputResponse>, Status> {
         let peer = caller(&request)?;
-        let request = request.into_inner();
-        let found = self.find_or_primary(&peer, &request.terminal_id, &request.session_id)?;
-        let terminal = found.ok_or_else(|| errors::not_found(ResourceKind::Terminal))?;
-        let inputs = screen_input::inputs(request.inputs).map_err(errors::bad_field)?;
-        terminal.wait_settled().await;
-        if terminal.pty_size().is_none() {
-            return Err(errors::screen(&crate::terminal::ScreenAccessError::NoPty));
-        }
-        let (modes, size) = if inputs.iter().all(screen_input::is_independent_of_modes) {
-            (Default::default(), any_size())
-        } else {
-            let snapshot = self.terminals.screen_snapshot(&terminal).await;
-            let (_, picture) = snapshot.map_err(|error| errors::screen(&error))?;
-            (picture.modes, picture.size)
-        };
-        let mut bytes = Vec::new();
-        for (input, index) in inputs.iter().zip(0..) {
-            let encoded = input.encode(modes, size);
-            bytes.extend(encoded.map_err(|error| errors::input(format!("inputs[{index}]"), &error))?);
-        }
-        let written = self.terminals.write(&terminal, bytes.into(), EndOfInput::NotYet).await;
-        let written_bytes = written.map_err(|error| errors::terminal_request(&error))?;
-        Ok(Response::new(SendInputResponse { written_bytes }))
+        let limit = deadline::timeout_of(request.metadata());
+        let sent = self.send(&peer, request.into_inner());
+        Ok(Response::new(deadline::within(limit, sent).await??))
     }
 }
 

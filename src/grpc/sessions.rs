@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    caller,
+    caller, deadline,
     errors::{self, ResourceKind},
     pagination, request, response,
 };
@@ -53,8 +53,9 @@ impl Service for SessionsService {
         if self.terminals.is_draining() {
             return Err(errors::session_error(&OpenError::Draining));
         }
+        let limit = deadline::timeout_of(request.metadata());
         let new = request::new_session(request.into_inner()).map_err(errors::bad_field)?;
-        let opened = self.terminals.open_session(&self.sessions, &peer, new).await;
+        let opened = deadline::within(limit, self.terminals.open_session(&self.sessions, &peer, new)).await?;
         let session = opened.map_err(|error| errors::open_session(&error))?;
         Ok(Response::new(CreateSessionResponse { session: Some(self.to_response(&session)) }))
     }
@@ -89,7 +90,9 @@ impl Service for SessionsService {
     ) -> Result<Response<CloseSessionResponse>, Status> {
         let peer = caller(&request)?;
         let session = self.find(&peer, &request.get_ref().session_id)?;
-        self.terminals.close_session(&self.sessions, &session, CloseReason::Requested, None).await;
+        let limit = deadline::timeout_of(request.metadata());
+        let closed = self.terminals.close_session(&self.sessions, &session, CloseReason::Requested, None);
+        deadline::within(limit, closed).await?;
         Ok(Response::new(CloseSessionResponse {}))
     }
 
@@ -116,8 +119,9 @@ impl Service for SessionsService {
         if !self.terminals.recorder().may_report(peer.principal) {
             return Err(errors::reports_too_often());
         }
-        let recorded =
-            self.terminals.recorder().record(&session_records::bypass_reported(&session, report)).await;
+        let limit = deadline::timeout_of(request.metadata());
+        let record = session_records::bypass_reported(&session, report);
+        let recorded = deadline::within(limit, self.terminals.recorder().record(&record)).await?;
         recorded.map_err(|error| errors::unrecorded(&error))?;
         Ok(Response::new(ReportBypassResponse {}))
     }

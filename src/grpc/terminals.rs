@@ -71,7 +71,9 @@ impl Service for TerminalsService {
     ) -> Result<Response<CreateTerminalResponse>, Status> {
         let peer = caller(&request)?;
         let time_limit = deadline::timeout_of(request.metadata());
-        let terminal = self.create_requested(&peer, request.into_inner(), time_limit).await?;
+        let limit = deadline::last_timeout_of(request.metadata());
+        let created = self.create_requested(&peer, request.into_inner(), time_limit);
+        let terminal = deadline::within(limit, created).await??;
         Ok(Response::new(CreateTerminalResponse { terminal: Some(response::terminal(&terminal)) }))
     }
 
@@ -138,10 +140,11 @@ impl Service for TerminalsService {
         request: Request<StreamOutputRequest>,
     ) -> Result<Response<Self::StreamOutputStream>, Status> {
         let peer = caller(&request)?;
+        let limit = deadline::timeout_of(request.metadata());
         let request = request.into_inner();
         let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
         let channel = request::channel(request.stream).map_err(errors::bad_field)?;
-        terminal.wait_settled().await;
+        deadline::within(limit, terminal.wait_settled()).await?;
         let follow = if request.follow { Follow::UntilEnd } else { Follow::RetainedOnly };
         let cursor =
             Cursor::new(terminal.clone(), channel, request.offset).map_err(|error| errors::read(&error))?;
@@ -156,12 +159,8 @@ impl Service for TerminalsService {
         let WaitForExitRequest { terminal_id, session_id } = request.get_ref();
         let terminal = self.find(&peer, terminal_id, session_id)?;
         let _waiter = self.terminals.waiters().register();
-        let stage = match deadline::timeout_of(request.metadata()) {
-            None => terminal.wait_over().await,
-            Some(limit) => tokio::time::timeout(limit, terminal.wait_over())
-                .await
-                .map_err(|_| errors::deadline_passed())?,
-        };
+        let limit = deadline::timeout_of(request.metadata());
+        let stage = deadline::within(limit, terminal.wait_over()).await?;
         Ok(Response::new(WaitForExitResponse {
             state: response::state(&stage).into(),
             outcome: stage.outcome().map(|outcome| (**outcome).clone()),
@@ -176,7 +175,9 @@ impl Service for TerminalsService {
         let SignalTerminalRequest { terminal_id, session_id, signal } = request.get_ref();
         let terminal = self.find(&peer, terminal_id, session_id)?;
         let number = request::signal_number(signal).map_err(errors::bad_field)?;
-        self.terminals.signal(&terminal, number).await.map_err(|error| errors::terminal_request(&error))?;
+        let limit = deadline::timeout_of(request.metadata());
+        let signalled = deadline::within(limit, self.terminals.signal(&terminal, number)).await?;
+        signalled.map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(SignalTerminalResponse {}))
     }
 
@@ -185,10 +186,12 @@ impl Service for TerminalsService {
         request: Request<KillTerminalRequest>,
     ) -> Result<Response<KillTerminalResponse>, Status> {
         let peer = caller(&request)?;
+        let limit = deadline::timeout_of(request.metadata());
         let KillTerminalRequest { terminal_id, session_id, grace } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let grace = request::grace("grace", grace).map_err(errors::bad_field)?;
-        self.terminals.kill(&terminal, grace).await.map_err(|error| errors::terminal_request(&error))?;
+        let killed = deadline::within(limit, self.terminals.kill(&terminal, grace)).await?;
+        killed.map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(KillTerminalResponse { terminal: Some(response::terminal(&terminal)) }))
     }
 
@@ -197,13 +200,12 @@ impl Service for TerminalsService {
         request: Request<ReleaseTerminalRequest>,
     ) -> Result<Response<ReleaseTerminalResponse>, Status> {
         let peer = caller(&request)?;
+        let limit = deadline::timeout_of(request.metadata());
         let ReleaseTerminalRequest { terminal_id, session_id, grace } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let grace: Option<Duration> = request::grace("grace", grace).map_err(errors::bad_field)?;
-        self.terminals
-            .release(&terminal, grace, StopCause::Killed)
-            .await
-            .map_err(|error| errors::terminal_request(&error))?;
+        let released = self.terminals.release(&terminal, grace, StopCause::Killed);
+        deadline::within(limit, released).await?.map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(ReleaseTerminalResponse {}))
     }
 
@@ -212,14 +214,15 @@ impl Service for TerminalsService {
         request: Request<WriteInputRequest>,
     ) -> Result<Response<WriteInputResponse>, Status> {
         let peer = caller(&request)?;
+        let limit = deadline::timeout_of(request.metadata());
         let WriteInputRequest { terminal_id, session_id, data, eof, offset } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let end = if eof { EndOfInput::AfterThis } else { EndOfInput::NotYet };
         let written = match offset {
-            None => self.terminals.write(&terminal, data, end).await,
-            Some(offset) => self.terminals.write_at(&terminal, offset, data, end).await,
+            None => deadline::within(limit, self.terminals.write(&terminal, data, end)).await?,
+            Some(at) => deadline::within(limit, self.terminals.write_at(&terminal, at, data, end)).await?,
         };
-        let written = written.map_err(|error| errors::terminal_request(&error))?;
+        let written = written.map_err(|error| errors::input_write(&error))?;
         Ok(Response::new(WriteInputResponse { written_bytes: written }))
     }
 
@@ -228,10 +231,12 @@ impl Service for TerminalsService {
         request: Request<ResizeTerminalRequest>,
     ) -> Result<Response<ResizeTerminalResponse>, Status> {
         let peer = caller(&request)?;
+        let limit = deadline::timeout_of(request.metadata());
         let ResizeTerminalRequest { terminal_id, session_id, columns, rows } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let size = request::pty_size("", columns, rows).map_err(errors::bad_field)?;
-        self.terminals.resize(&terminal, size).await.map_err(|error| errors::terminal_request(&error))?;
+        let resized = deadline::within(limit, self.terminals.resize(&terminal, size)).await?;
+        resized.map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(ResizeTerminalResponse {}))
     }
 
@@ -240,11 +245,14 @@ impl Service for TerminalsService {
         request: Request<Streaming<AttachRequest>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
         let peer = caller(&request)?;
+        let limit = deadline::timeout_of(request.metadata());
         let mut requests = request.into_inner();
-        let start = attach::start(&mut requests).await?;
-        let terminal = self.find(&peer, &start.terminal_id, &start.session_id)?;
-        let attached = attach::attach(self.terminals.clone(), terminal, start, requests).await?;
-        Ok(self.awaited(attached))
+        let attached = async move {
+            let start = attach::start(&mut requests).await?;
+            let terminal = self.find(&peer, &start.terminal_id, &start.session_id)?;
+            attach::attach(self.terminals.clone(), terminal, start, requests).await
+        };
+        Ok(self.awaited(deadline::within(limit, attached).await??))
     }
 
     async fn forward(
@@ -252,19 +260,24 @@ impl Service for TerminalsService {
         request: Request<Streaming<ForwardRequest>>,
     ) -> Result<Response<Self::ForwardStream>, Status> {
         let peer = caller(&request)?;
+        let limit = deadline::timeout_of(request.metadata());
         let mut requests = request.into_inner();
-        let (start, port) = forward::start(&mut requests).await?;
-        let terminal = self.find(&peer, &start.terminal_id, &start.session_id)?;
-        let forwarded = self.terminals.forward(&terminal, port).await;
-        let forwarded = forwarded.map_err(|error| errors::forward(&error))?;
+        let forwarded = async {
+            let (start, port) = forward::start(&mut requests).await?;
+            let terminal = self.find(&peer, &start.terminal_id, &start.session_id)?;
+            let forwarded = self.terminals.forward(&terminal, port).await;
+            forwarded.map_err(|error| errors::forward(&error))
+        };
+        let forwarded = deadline::within(limit, forwarded).await??;
         Ok(self.awaited(forward::carry(forwarded, requests)))
     }
 
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<Self::RunStream>, Status> {
         let peer = caller(&request)?;
         let time_limit = deadline::timeout_of(request.metadata());
-        let run = self.run_requested(&peer, request.into_inner(), time_limit).await?;
-        Ok(self.awaited(streams::run(run)))
+        let limit = deadline::last_timeout_of(request.metadata());
+        let run = self.run_requested(&peer, request.into_inner(), time_limit);
+        Ok(self.awaited(streams::run(deadline::within(limit, run).await??)))
     }
 
     async fn resume_run(
@@ -287,11 +300,12 @@ impl Service for TerminalsService {
     ) -> Result<Response<Self::RunLineStream>, Status> {
         let peer = caller(&request)?;
         let time_limit = deadline::timeout_of(request.metadata());
+        let limit = deadline::last_timeout_of(request.metadata());
         let request = request.into_inner();
         let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
         let new = request::new_line(request, time_limit).map_err(errors::bad_field)?;
-        let line = self.terminals.run_line(&terminal, new).await.map_err(|error| errors::run_line(&error))?;
-        Ok(self.awaited(lines::events(line)))
+        let line = deadline::within(limit, self.terminals.run_line(&terminal, new)).await?;
+        Ok(self.awaited(lines::events(line.map_err(|error| errors::run_line(&error))?)))
     }
 
     async fn write_line_input(
@@ -299,11 +313,12 @@ impl Service for TerminalsService {
         request: Request<WriteLineInputRequest>,
     ) -> Result<Response<WriteLineInputResponse>, Status> {
         let peer = caller(&request)?;
+        let limit = deadline::timeout_of(request.metadata());
         let WriteLineInputRequest { terminal_id, session_id, line_id, data, eof } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let end = if eof { EndOfInput::AfterThis } else { EndOfInput::NotYet };
-        let written = self.terminals.write_line_input(&terminal, &line_id, data, end).await;
-        written.map_err(|error| errors::terminal_request(&error))?;
+        let written = self.terminals.write_line_input(&terminal, &line_id, data, end);
+        deadline::within(limit, written).await?.map_err(|error| errors::input_write(&error))?;
         Ok(Response::new(WriteLineInputResponse {}))
     }
 
@@ -314,7 +329,8 @@ impl Service for TerminalsService {
         let peer = caller(&request)?;
         let InterruptLineRequest { terminal_id, session_id } = request.get_ref();
         let terminal = self.find(&peer, terminal_id, session_id)?;
-        let interrupted = self.terminals.interrupt_line(&terminal).await;
+        let limit = deadline::timeout_of(request.metadata());
+        let interrupted = deadline::within(limit, self.terminals.interrupt_line(&terminal)).await?;
         interrupted.map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(InterruptLineResponse {}))
     }
@@ -326,7 +342,8 @@ impl Service for TerminalsService {
         let peer = caller(&request)?;
         let GetShellRequest { terminal_id, session_id } = request.get_ref();
         let terminal = self.find(&peer, terminal_id, session_id)?;
-        let status = self.terminals.shell_status(&terminal).await;
+        let limit = deadline::timeout_of(request.metadata());
+        let status = deadline::within(limit, self.terminals.shell_status(&terminal)).await?;
         let status = status.map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(lines::shell(status)))
     }

@@ -256,6 +256,10 @@ unsafe fn execute(plan: &mut ChildPlan) -> ChildFailure {
                 // ENOENT for a file that is there: its interpreter is not.
                 libc::ENOENT | libc::ENOTDIR if status.is_err() => {}
                 libc::EACCES => refused = refused.or(Some(classify_refusal(result, status))),
+                // Of the file's own path: where only the interpreter's leads nowhere, the file is there.
+                libc::ELOOP | libc::ENAMETOOLONG if status.is_err() => {
+                    return (SpawnStep::Resolve, 0, result);
+                }
                 _ => return (SpawnStep::Exec, 0, result),
             }
             candidate = candidate.add(1);
@@ -296,6 +300,7 @@ unsafe fn refuse_unjudged(plan: &mut ChildPlan) -> ChildFailure {
                 Err(result) => match -result as i32 {
                     libc::ENOENT | libc::ENOTDIR => {}
                     libc::EACCES => refused = refused.or(Some((SpawnStep::Exec, 0, result))),
+                    libc::ELOOP | libc::ENAMETOOLONG => return (SpawnStep::Resolve, 0, result),
                     _ => return (SpawnStep::Exec, 0, result),
                 },
             }
@@ -324,7 +329,8 @@ unsafe fn execute_expected(plan: &mut ChildPlan) -> ChildFailure {
             let expected = &*plan.expected.add(index);
             let opened = raw_syscall(libc::SYS_openat, [here, expected.path as usize, flags, 0, 0]);
             if opened < 0 {
-                let is_absent = [libc::ENOENT, libc::ENOTDIR].contains(&(-opened as i32));
+                let absent = [libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::ENAMETOOLONG];
+                let is_absent = absent.contains(&(-opened as i32));
                 let step = if index == 0 && is_absent { SpawnStep::Resolve } else { SpawnStep::Exec };
                 return (step, 0, opened);
             }

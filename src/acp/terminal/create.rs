@@ -5,7 +5,7 @@
 //! Everything here is about form; what may run is the gateway's to say.
 
 use agent_client_protocol_schema::v1::{CreateTerminalRequest, Error};
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, json, value::RawValue};
 
 use crate::{
     acp::wire::errors,
@@ -29,8 +29,22 @@ pub(super) enum CommandForm {
 /// Reads the parameters of a create; a mistake in them is named.
 pub(in crate::acp) fn parse(params: Option<&RawValue>) -> Result<CreateTerminalRequest, Error> {
     let params = params.ok_or_else(|| errors::bad_parameter("params", "must not be absent"))?;
-    let request = serde_json::from_str(params.get());
-    request.map_err(|error| errors::bad_parameter("terminal/create", error))
+    serde_json::from_str(params.get()).map_err(|error| match bad_field(params) {
+        Some((field, problem)) => errors::bad_parameter(&field, problem),
+        None => errors::bad_parameter("terminal/create", error),
+    })
+}
+
+/// The first field that is wrong by itself, and what is wrong with it; none where a field is missing or stands twice, which the
+/// error names. Each is tried in a request that has nothing else.
+fn bad_field(params: &RawValue) -> Option<(String, serde_json::Error)> {
+    let fields: Map<String, Value> = serde_json::from_str(params.get()).ok()?;
+    fields.into_iter().find_map(|(field, value)| {
+        let mut request = json!({ "sessionId": "", "command": "" });
+        request[field.as_str()] = value;
+        let error = serde_json::from_value::<CreateTerminalRequest>(request).err()?;
+        Some((field, error))
+    })
 }
 
 /// The form of a request.
@@ -145,6 +159,21 @@ mod tests {
                 -32602,
                 "{cwd:?}"
             );
+        }
+    }
+
+    #[test]
+    fn the_field_that_is_wrong_is_named() {
+        for (fields, named) in [
+            (r#""command":5"#, "command: "),
+            (r#""command":"ls","cwd":7"#, "cwd: "),
+            (r#""command":"ls","outputByteLimit":-1"#, "outputByteLimit: "),
+            (r#""command":"ls","args":[1]"#, "args: "),
+            (r#""command":"ls","env":[{"name":"A"}]"#, "env: missing field `value`"),
+            (r#""args":[]"#, "terminal/create: missing field `command`"),
+        ] {
+            let error = parsed(&format!(r#"{{"sessionId":"s",{fields}}}"#)).unwrap_err();
+            assert!(error.message.starts_with(named), "{fields}: {}", error.message);
         }
     }
 

@@ -75,5 +75,5 @@ async fn write(
 
 /// Whether another write is under way.
 fn is_pending(status: &tonic::Status) -> bool {
-    client::detail_of(status, "errno").is_some_and(|errno| errno == nix::libc::EAGAIN.to_string())
+    client::reason_of(status) == "INPUT_BUSY"
 }

@@ -3,6 +3,8 @@
 //! The length of a request counts when it is announced, before memory is allocated for it. A request that is too slow,
 //! or arrives in too many small pieces, is refused. This module reads no message.
 
+mod refusals;
+
 use std::{
     pin::Pin,
     sync::{
@@ -26,12 +28,14 @@ use tonic::{
 };
 use tower::{Layer, Service};
 
+use refusals::{BodyRefusal, message_too_long, status};
+
 use super::{
     responses::CountedResponse,
     scheduler::{CallQueue, ScheduledCall},
     shares::{Admission, CallRefusal, CallSlot, UserShare},
 };
-use crate::{counters::Label, grpc::errors, session::Peer};
+use crate::session::Peer;
 
 /// The largest request: one frame of the control protocol holds it, with room for what the gateway adds.
 pub(in super::super) const REQUEST_MAX_BYTES: usize = 3 << 20;
@@ -248,9 +252,9 @@ impl CountedBody {
     }
 
     /// Follows the bounds of the messages, each of which is a prefix and as many bytes as that says.
-    fn count_continuous(&mut self, data: &Bytes, message_max: u64) -> Result<(), CallRefusal> {
+    fn count_continuous(&mut self, data: &Bytes, message_max: u64) -> Result<(), BodyRefusal> {
         if self.chunks == 0 && !self.held.try_add(message_max) {
-            return Err(CallRefusal::RequestBytes);
+            return Err(CallRefusal::RequestBytes.into());
         }
         self.chunks += 1;
         let mut rest = &data[..];
@@ -261,7 +265,7 @@ impl CountedBody {
             if missing > 0 && self.prefix.len() == PREFIX_BYTES {
                 self.announced = u64::from((&self.prefix[1..]).get_u32());
                 if self.announced > message_max {
-                    return Err(CallRefusal::RequestBytes);
+                    return Err(BodyRefusal::MessageTooLong { bytes: self.announced, max: message_max });
                 }
             }
             let taken = tail.len().min(usize::try_from(self.announced).unwrap_or(usize::MAX));
@@ -275,14 +279,14 @@ impl CountedBody {
         Ok(())
     }
 
-    fn count(&mut self, data: &Bytes) -> Result<(), CallRefusal> {
+    fn count(&mut self, data: &Bytes) -> Result<(), BodyRefusal> {
         if let Some(message_max) = self.message_max {
             return self.count_continuous(data, message_max);
         }
         self.chunks += 1;
         self.arrived += data.len() as u64;
         if self.chunks > PIECES_FREE + self.arrived / PIECE_MIN_BYTES {
-            return Err(CallRefusal::Pieces);
+            return Err(CallRefusal::Pieces.into());
         }
         let missing = PREFIX_BYTES - self.prefix.len();
         let (head, rest) = data.split_at(missing.min(data.len()));
@@ -292,45 +296,29 @@ impl CountedBody {
             // A length beyond what any request may have is refused by the decoder before it takes memory.
             let max = REQUEST_MAX_BYTES as u64;
             if self.announced <= max && !self.held.try_add(self.announced) {
-                return Err(CallRefusal::RequestBytes);
+                return Err(CallRefusal::RequestBytes.into());
             }
         }
         let excess = (rest.len() as u64).saturating_sub(self.announced);
         self.announced = self.announced.saturating_sub(rest.len() as u64);
         if excess > 0 && !self.held.try_add(excess) {
-            return Err(CallRefusal::RequestBytes);
+            return Err(CallRefusal::RequestBytes.into());
         }
         Ok(())
     }
 
-    fn refuse(&self, refusal: CallRefusal) -> Status {
-        self.admission.counters.calls.inc(refusal);
-        status(refusal, &self.held.share)
+    fn refuse(&self, refusal: BodyRefusal) -> Status {
+        match refusal {
+            BodyRefusal::Share(refusal) => {
+                self.admission.counters.calls.inc(refusal);
+                status(refusal, &self.held.share)
+            }
+            BodyRefusal::MessageTooLong { bytes, max } => {
+                self.admission.counters.calls.inc(CallRefusal::RequestBytes);
+                message_too_long(bytes, max)
+            }
+        }
     }
-}
-
-fn status(refusal: CallRefusal, share: &UserShare) -> Status {
-    let (cap, message) = match refusal {
-        CallRefusal::Slow => return errors::request_too_slow(BODY_TIMEOUT.as_secs()),
-        CallRefusal::Calls => {
-            let cap = share.calls_max as u64;
-            (cap, format!("{cap} calls of this user are under way, the most there may be"))
-        }
-        CallRefusal::RequestBytes => {
-            let cap = share.request_bytes_max;
-            (cap, format!("this user's requests that are under way may have {cap} bytes together"))
-        }
-        CallRefusal::ResponseBytes => {
-            let cap = share.responses.max();
-            (cap, format!("this user's callers have not taken {cap} bytes of answers, the most there may be"))
-        }
-        CallRefusal::Pieces => {
-            let message =
-                format!("pieces of a request beyond {PIECES_FREE} must have {PIECE_MIN_BYTES} bytes");
-            (PIECES_FREE, message)
-        }
-    };
-    errors::share_reached(refusal.label(), cap, message)
 }
 
 impl hyper::body::Body for CountedBody {
@@ -349,7 +337,7 @@ impl hyper::body::Body for CountedBody {
                 let limit = this.timeout.get_or_insert_with(|| Box::pin(sleep(BODY_TIMEOUT)));
                 match limit.as_mut().poll(context) {
                     Poll::Pending => Poll::Pending,
-                    Poll::Ready(()) => Poll::Ready(Some(Err(this.refuse(CallRefusal::Slow)))),
+                    Poll::Ready(()) => Poll::Ready(Some(Err(this.refuse(CallRefusal::Slow.into())))),
                 }
             }
             Poll::Ready(Some(Ok(frame))) => {

@@ -15,7 +15,7 @@ use reader::{
     blocking, follow_after, records,
 };
 
-use super::{caller, errors, request::FieldError};
+use super::{caller, deadline, errors, request::FieldError};
 use crate::{
     journal::{
         Entries, FaultKind, Follower, Integrity, Journal, JournalPublicKey, RecordFilter, RecordedVerdict,
@@ -101,20 +101,14 @@ impl AuditService {
             since_ns,
         })
     }
-}
 
-#[tonic::async_trait]
-impl Service for AuditService {
-    type QueryRecordsStream = RecordStream<QueryRecordsResponse>;
-    type FollowRecordsStream = RecordStream<FollowRecordsResponse>;
-
-    async fn query_records(
+    async fn query(
         &self,
-        request: Request<QueryRecordsRequest>,
+        peer: &Peer,
+        request: QueryRecordsRequest,
     ) -> Result<Response<RecordStream<QueryRecordsResponse>>, Status> {
-        let peer = caller(&request)?;
-        let QueryRecordsRequest { filter, last } = request.into_inner();
-        let filter = self.filter(&peer, filter.unwrap_or_default())?;
+        let QueryRecordsRequest { filter, last } = request;
+        let filter = self.filter(peer, filter.unwrap_or_default())?;
         let last = parse_last(last)?;
         let journal = self.journal()?;
         journal.flush().await;
@@ -131,13 +125,13 @@ impl Service for AuditService {
         Ok(Response::new(records(RecordSource::Followed { follower, after }, None, reader, queried)))
     }
 
-    async fn follow_records(
+    async fn follow(
         &self,
-        request: Request<FollowRecordsRequest>,
+        peer: &Peer,
+        request: FollowRecordsRequest,
     ) -> Result<Response<RecordStream<FollowRecordsResponse>>, Status> {
-        let peer = caller(&request)?;
-        let FollowRecordsRequest { filter, after_sequence, last } = request.into_inner();
-        let filter = self.filter(&peer, filter.unwrap_or_default())?;
+        let FollowRecordsRequest { filter, after_sequence, last } = request;
+        let filter = self.filter(peer, filter.unwrap_or_default())?;
         let journal = self.journal()?;
         journal.flush().await;
         let (directory, mut written) = (journal.directory().clone(), journal.subscribe());
@@ -162,6 +156,32 @@ impl Service for AuditService {
             followed,
         )))
     }
+}
+
+#[tonic::async_trait]
+impl Service for AuditService {
+    type QueryRecordsStream = RecordStream<QueryRecordsResponse>;
+    type FollowRecordsStream = RecordStream<FollowRecordsResponse>;
+
+    async fn query_records(
+        &self,
+        request: Request<QueryRecordsRequest>,
+    ) -> Result<Response<RecordStream<QueryRecordsResponse>>, Status> {
+        let peer = caller(&request)?;
+        let limit = deadline::timeout_of(request.metadata());
+        let records = self.query(&peer, request.into_inner());
+        deadline::within(limit, records).await?
+    }
+
+    async fn follow_records(
+        &self,
+        request: Request<FollowRecordsRequest>,
+    ) -> Result<Response<RecordStream<FollowRecordsResponse>>, Status> {
+        let peer = caller(&request)?;
+        let limit = deadline::timeout_of(request.metadata());
+        let records = self.follow(&peer, request.into_inner());
+        deadline::within(limit, records).await?
+    }
 
     async fn verify_journal(
         &self,
@@ -171,6 +191,7 @@ impl Service for AuditService {
         if !self.is_administrator(&peer) {
             return Err(errors::not_an_administrator());
         }
+        let limit = deadline::timeout_of(request.metadata());
         let pem = request.into_inner().public_key_pem;
         let key = match pem.as_str() {
             "" => None,
@@ -183,7 +204,8 @@ impl Service for AuditService {
         // All files are read: one at a time, and the next one is told so.
         let permit = self.verify_permit.clone().try_acquire_owned();
         let _permit = permit.map_err(|_| errors::too_many("audit_verifications", 1))?;
-        let report = blocking(move || verify(&directory, key.as_ref())).await?;
+        let report = blocking(move || verify(&directory, key.as_ref()));
+        let report = deadline::within(limit, report).await??;
         let report = report.map_err(|error| errors::journal_unreadable(&error))?;
         Ok(Response::new(verify_response(report)))
     }

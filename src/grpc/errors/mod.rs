@@ -4,10 +4,12 @@
 //! is for people, and the metadata, which is for programs. Both are bounded, because they travel in a header.
 
 mod create_terminal;
+mod operation;
 
 use std::collections::HashMap;
 
 pub use create_terminal::create;
+pub use operation::{input_write, terminal_request};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -23,9 +25,9 @@ use crate::{
     sandbox::control::ControlError,
     session::{DescriptorQuotaReached, OpenError},
     terminal::{
-        FollowLineError, ForwardError, MAX_QUEUED_LINES, OpenSessionError, OperationError, QuotaReached,
-        ResolveApprovalError, RunLineError, ScreenAccessError, TerminalReleased, Unrecorded,
-        reader::OutputReadError, run::RunError,
+        FollowLineError, ForwardError, MAX_QUEUED_LINES, OpenSessionError, QuotaReached,
+        ResolveApprovalError, RunLineError, ScreenAccessError, Unrecorded, reader::OutputReadError,
+        run::RunError,
     },
 };
 
@@ -130,25 +132,6 @@ pub fn file_system(cause: &PoolError, message: String) -> Status {
         PoolError::TimedOut(limit) => status(cause, message, [("limit_s", limit.as_secs().to_string())]),
         PoolError::Busy(places) => quota("file_system_requests", places, message),
         PoolError::ThreadUnavailable => status(cause, message, []),
-    }
-}
-
-/// Asking something of a terminal.
-pub fn terminal_request(error: &OperationError) -> Status {
-    match error {
-        OperationError::Released(TerminalReleased) => not_found(ResourceKind::Terminal),
-        OperationError::Ended
-        | OperationError::StdinClosed
-        | OperationError::NoPty
-        | OperationError::LineRunning
-        | OperationError::LineOver
-        | OperationError::NotAKeptShell
-        | OperationError::RunNotAwaited => status(error, error.to_string(), []),
-        OperationError::InputGap => {
-            bad_field(FieldError { field: "offset".into(), problem: error.to_string() })
-        }
-        OperationError::Control(error) => control(error),
-        OperationError::Errno(errno) => status(error, describe_errno(*errno), [("errno", errno.to_string())]),
     }
 }
 

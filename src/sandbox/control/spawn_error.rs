@@ -63,7 +63,7 @@ fn classify(stage: Stage, errno: i32) -> SpawnFault {
             _ => SpawnFault::CommandNotFound,
         },
         Stage::Exec => match errno {
-            // The file was there a moment ago: it is its interpreter that is not.
+            // The file is there, or its own path would have failed at the step before: it is its interpreter that is not.
             libc::ENOENT | libc::ELIBBAD | libc::ENOTDIR | libc::ELOOP => SpawnFault::BadInterpreter,
             libc::ENOEXEC | libc::EISDIR => SpawnFault::NotExecutable,
             libc::E2BIG => SpawnFault::ArgumentListTooLong,
@@ -123,6 +123,8 @@ mod tests {
         assert_eq!(classify(Stage::Cwd, libc::ENOENT), SpawnFault::CwdGone);
         assert_eq!(classify(Stage::Resolve, libc::EACCES), SpawnFault::NotExecutable);
         assert_eq!(classify(Stage::Exec, libc::EACCES), SpawnFault::PermissionDenied);
+        assert_eq!(classify(Stage::Resolve, libc::ELOOP), SpawnFault::CommandNotFound);
+        assert_eq!(classify(Stage::Exec, libc::ELOOP), SpawnFault::BadInterpreter);
         assert_eq!(classify(Stage::Seccomp, libc::EACCES), SpawnFault::ConfinementUnavailable);
     }
 
