@@ -8,6 +8,8 @@ use crate::{
 
 /// The longest command in such a line, in bytes.
 const COMMAND_SHOWN_BYTES: usize = 384;
+/// The most bytes of the method, and of the path, of a request that are shown.
+const REQUEST_SHOWN_BYTES: usize = 256;
 
 /// The lines about all that was refused within a command.
 pub fn denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ {
@@ -26,7 +28,8 @@ fn connect_denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ 
     let omitted = outcome.connect_denials_omitted;
     let rest = (omitted > 0).then(|| format!("denied: {omitted} more connections, in the journal"));
     let is_alike = |one: &ConnectDenial, next: &ConnectDenial| {
-        (&one.host, one.port, &one.rule) == (&next.host, next.port, &next.rule)
+        (&one.host, one.port, &one.method, &one.path, &one.rule)
+            == (&next.host, next.port, &next.method, &next.path, &next.rule)
     };
     let times = |alike: &[ConnectDenial]| {
         let line = alike.first().map(connect_denial_line)?;
@@ -35,11 +38,22 @@ fn connect_denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ 
     outcome.connect_denials.chunk_by(is_alike).filter_map(times).chain(rest)
 }
 
-/// `denied: connection to HOST:PORT: reason (rule "x")`. A socket of the host is `unix:PATH`.
+/// `denied: connection to HOST:PORT: reason (rule "x")`, or `denied: request METHOD PATH to HOST:PORT: ...`. A socket of the host is `unix:PATH`.
 pub fn connect_denial_line(denial: &ConnectDenial) -> String {
     let host = printable::line(&denial.host);
+    let host = match host.contains(':') && !host.starts_with("unix:") && !host.starts_with('[') {
+        // An IPv6 address.
+        true => format!("[{host}]").into(),
+        false => host,
+    };
     let reason = printable::line(denial.reason.trim());
+    let request =
+        [&denial.method, &denial.path].map(|part| printable::bounded_line(part, REQUEST_SHOWN_BYTES));
     match denial.port {
+        port if !denial.method.is_empty() => {
+            let [method, path] = request;
+            format!("denied: request {method} {path} to {host}:{port}: {reason} (rule {:?})", denial.rule)
+        }
         0 if host.starts_with("unix:") => {
             format!("denied: connection to {host}: {reason} (rule {:?})", denial.rule)
         }

@@ -72,6 +72,37 @@ async fn provost_run_says_on_stderr_what_was_refused() {
     fixture.gateway.stop();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_no_rule_allows_is_told_with_its_method_and_path() {
+    let fixture = Fixture::start();
+    let session = Session::open(&fixture.gateway).await;
+    let printed = std::process::Command::new(env!("CARGO_BIN_EXE_provost"))
+        .args(["run", "--gateway", &format!("unix:{}", fixture.gateway.socket.display())])
+        .args([
+            "--network",
+            "proxy",
+            "--",
+            "curl",
+            "-s",
+            "-X",
+            "DELETE",
+            "http://reading.test:18080/v1/x?key=1",
+        ])
+        .current_dir(&session.workspace)
+        .output()
+        .expect("provost starts");
+    let stderr = String::from_utf8_lossy(&printed.stderr);
+    let line =
+        "provost: denied: request DELETE /v1/x to reading.test:18080: no rule allows it (rule \"default\")";
+    assert!(stderr.lines().any(|shown| shown == line), "{stderr}");
+    // No more than what was refused.
+    let remedy = "provost: a [[connect]] rule of the policy would allow it: decision = \"allow\", \
+                  host = [\"reading.test\"], port = [18080], method = [\"DELETE\"], path = [\"/v1/x\"]";
+    assert!(stderr.lines().any(|shown| shown == remedy), "{stderr}");
+    session.close().await;
+    fixture.gateway.stop();
+}
+
 /// A program, how it fetches, and what it says of what it may not have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn python_git_pip_and_npm_go_by_the_rules() {

@@ -141,6 +141,15 @@ fn advice_for(code: Code, reason: &str) -> Option<String> {
         }
         (_, "ROOT_GONE") => "`provost close SESSION` ends the session; the next command opens it again",
         (_, "SANDBOX_LOST") => "nothing of the command is left; how it would have ended is not known",
+        // They say what it is.
+        (
+            _,
+            "STATE_UNWRITABLE"
+            | "JOURNAL_UNWRITABLE"
+            | "NO_THREAD"
+            | "FILE_SYSTEM_OVERDUE"
+            | "SCREEN_UNAVAILABLE",
+        ) => return None,
         (Code::Unavailable, _) => "the gateway is stopping or not there; try again when it serves",
         _ => return None,
     };

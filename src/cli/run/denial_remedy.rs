@@ -49,8 +49,12 @@ pub(super) fn remedy_lines(outcome: &Outcome) -> Vec<String> {
     let is_default =
         |denial: &&ConnectDenial| denial.rule == DEFAULT && denial.host.parse::<IpAddr>().is_err();
     let connections = outcome.connect_denials.iter().filter(is_default).map(|denial| {
-        let ConnectDenial { host, port, .. } = denial;
+        let ConnectDenial { host, port, method, path, .. } = denial;
         let rule = match host.strip_prefix("unix:") {
+            None if !method.is_empty() => {
+                let path = toml::Value::from(path.as_str());
+                format!("decision = \"allow\", host = [{host:?}], port = [{port}], method = [{method:?}], path = [{path}]")
+            }
             Some(path) => format!("decision = \"allow\", unix = [{path:?}]"),
             None => format!("decision = \"allow\", host = [{host:?}], port = [{port}]"),
         };
@@ -102,6 +106,8 @@ mod tests {
             rule: rule.into(),
             ..ConnectDenial::default()
         };
+        let request =
+            ConnectDenial { method: "DELETE".into(), path: "/all".into(), ..connect("example.org", DEFAULT) };
         let outcome = Outcome {
             exec_denials: vec![
                 exec("/usr/bin/nc", ExecDenialCause::Default),
@@ -112,13 +118,15 @@ mod tests {
                 connect("example.org", DEFAULT),
                 connect("10.0.0.1", DEFAULT),
                 connect("example.net", "mine"),
+                request,
             ],
             ..Outcome::default()
         };
         let lines = remedy_lines(&outcome);
-        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert_eq!(lines.len(), 3, "{lines:?}");
         assert!(lines[0].ends_with("decision = \"allow\", argv = [\"nc\", \"**\"]"), "{lines:?}");
         assert!(lines[1].ends_with("host = [\"example.org\"], port = [443]"), "{lines:?}");
+        assert!(lines[2].ends_with("port = [443], method = [\"DELETE\"], path = [\"/all\"]"), "{lines:?}");
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Connections {
         address: Option<IpAddr>,
     ) -> Verdict {
         let (rule, reason) = (rule.to_owned(), reason.to_owned());
-        self.count_denial(wanted, &rule, &reason);
+        self.count_denial(wanted, &rule, &reason, false);
         let record = Record::Connection(ConnectionRecord {
             rule: Some(rule.clone()),
             reason: reason.clone(),

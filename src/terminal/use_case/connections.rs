@@ -336,7 +336,8 @@ impl Connections {
         decided: &ConnectDecision,
         address: Option<IpAddr>,
     ) -> Verdict {
-        self.deny(wanted, decided.reason.rule(), &decided.reason.text(), address).await
+        let (rule, reason) = (decided.reason.rule(), decided.reason.text());
+        self.deny_as(wanted, (rule, &reason), address, decided.requests_only).await
     }
 
     pub(super) async fn deny(
@@ -346,8 +347,19 @@ impl Connections {
         reason: &str,
         address: Option<IpAddr>,
     ) -> Verdict {
+        self.deny_as(wanted, (rule, reason), address, false).await
+    }
+
+    /// `is_of_request`: the rules for the host are about single requests, and this one is refused.
+    async fn deny_as(
+        &self,
+        wanted: Wanted<'_>,
+        (rule, reason): (&str, &str),
+        address: Option<IpAddr>,
+        is_of_request: bool,
+    ) -> Verdict {
         let reason = printable::truncate(reason, REASON_MAX_BYTES).to_owned();
-        self.count_denial(wanted, rule, &reason);
+        self.count_denial(wanted, rule, &reason, is_of_request);
         let record = Record::Connection(ConnectionRecord {
             rule: Some(rule.to_owned()),
             reason: reason.clone(),
@@ -359,15 +371,18 @@ impl Connections {
         Verdict::Denied(Denied { rule: rule.to_owned(), reason })
     }
 
-    /// Counts a refusal, for its terminal too.
-    pub(super) fn count_denial(&self, wanted: Wanted<'_>, rule: &str, reason: &str) {
+    /// Counts a refusal, for its terminal too: of a request, or of the connection.
+    pub(super) fn count_denial(&self, wanted: Wanted<'_>, rule: &str, reason: &str, is_of_request: bool) {
         self.counters.connections_denied.inc();
+        let of_request = |part| if is_of_request { part } else { "" };
         if let Some(terminal) = wanted.terminal {
             terminal.denials.connections.count(ConnectDenial {
                 host: bounded(&wanted.attempt.host),
                 port: port(wanted.attempt).into(),
                 rule: rule.to_owned(),
                 reason: reason.to_owned(),
+                method: bounded(of_request(&wanted.attempt.method)),
+                path: bounded(of_request(wanted.path)),
                 denied_at: Some(SystemTime::now().into()),
             });
         }

@@ -139,18 +139,22 @@ class Unreachable(_message.Message):
     def __init__(self, names: _Optional[_Iterable[str]] = ..., names_omitted: _Optional[int] = ..., no_route: _Optional[int] = ..., network: _Optional[_Union[Network, str]] = ..., offered: _Optional[_Iterable[_Union[Network, str]]] = ...) -> None: ...
 
 class ConnectDenial(_message.Message):
-    __slots__ = ("host", "port", "rule", "reason", "denied_at")
+    __slots__ = ("host", "port", "rule", "reason", "denied_at", "method", "path")
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     RULE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     DENIED_AT_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
     host: str
     port: int
     rule: str
     reason: str
     denied_at: _timestamp_pb2.Timestamp
-    def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ..., rule: _Optional[str] = ..., reason: _Optional[str] = ..., denied_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    method: str
+    path: str
+    def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ..., rule: _Optional[str] = ..., reason: _Optional[str] = ..., denied_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., method: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
 
 class ExecDenial(_message.Message):
     __slots__ = ("program", "args", "args_omitted", "cwd", "cause", "rule", "reason", "denied_at")
