@@ -20,6 +20,7 @@ struct WorkspaceFileList {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ListedFile {
+    /// In its last name `*` stands for any text.
     path: PathBuf,
     /// Whether it is dangerous in subdirectories, too.
     #[serde(default = "yes")]
@@ -85,8 +86,11 @@ mod tests {
     fn the_data_file_is_whole() {
         assert!(inspected().iter().all(|judged| judged.without.is_empty() != judged.sections.is_empty()));
         let judged = inspected().iter().map(|judged| judged.path.clone());
+        assert!(judged.clone().all(|path| !path.to_string_lossy().contains('*')));
         for path in paths().into_iter().chain(judged) {
             assert!(path.is_relative() && path.components().count() <= 3, "{path:?}");
+            let directories = path.parent().map(Path::to_string_lossy).unwrap_or_default();
+            assert!(!directories.contains('*'), "{path:?}");
         }
         assert!(is_nested(Path::new(".vscode")) && !is_nested(Path::new("own")));
         assert!(is_store(OsStr::new("node_modules")));

@@ -149,7 +149,7 @@ fn decode_file(file: KnownFile) -> Option<(PathBuf, Role, FileContent)> {
 }
 
 /// Every role and its number on disk, which is never given to another one.
-const ROLES: [(Role, u32); 7] = [
+const ROLES: [(Role, u32); 8] = [
     (Role::Config(ConfigKind::Repository), 1),
     (Role::Config(ConfigKind::Modules), 2),
     (Role::Pointer, 3),
@@ -157,6 +157,7 @@ const ROLES: [(Role, u32); 7] = [
     (Role::Hooks, 5),
     (Role::Tool, 6),
     (Role::RebaseTodo, 7),
+    (Role::State, 8),
 ];
 
 fn role_number(role: Role) -> u32 {

@@ -86,10 +86,11 @@ impl ConfigReferences {
         role: Role,
         is_path: bool,
     ) -> Option<PathBuf> {
-        let content = tree.content(&named).0;
-        let is_full = self.files.len() >= MAX_CONTROL_FILES || self.directories.len() >= MAX_CONTROL_FILES;
-        let may_be_directory = is_path && role == Role::Hook && !is_full;
-        match content {
+        if self.files.len() >= MAX_CONTROL_FILES || self.directories.len() >= MAX_CONTROL_FILES {
+            return None;
+        }
+        let may_be_directory = is_path && role == Role::Hook;
+        match tree.content(&named).0 {
             FileContent::Directory if may_be_directory && self.directories.insert(named.clone()) => {
                 Some(named)
             }
@@ -99,7 +100,6 @@ impl ConfigReferences {
                 self.directories.insert(named.clone());
                 self.add_file(named, repository, role)
             }
-            _ if is_full => None,
             _ => self.add_file(named, repository, role),
         }
     }

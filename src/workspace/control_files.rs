@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{
+    git_state::{self, STATE_DIRECTORIES},
     gitconfig::{self, ConfigKind},
     rebase_todo,
     tree::{FileContent, QUARANTINE_MARK, RESTORE_MARK, Tree},
@@ -32,12 +33,14 @@ pub enum Role {
     Pointer,
     /// It is run by git.
     Hook,
-    /// The directory of hooks itself.
+    /// A directory in a repository from which git takes code: of hooks, or of its own state.
     Hooks,
     /// A file or directory that a tool other than git reads, or what is in it.
     Tool,
     /// What an interrupted rebase does when it goes on.
     RebaseTodo,
+    /// Another file of a repository by which git runs code.
+    State,
 }
 
 /// A control file: its path and content.
@@ -73,7 +76,25 @@ pub fn is_interesting(name: &OsStr) -> bool {
             | b"git-rebase-todo"
             | b"objects"
             | b"refs"
-    )
+            | b"opts"
+            | b"strategy"
+    ) || STATE_DIRECTORIES.iter().any(|directory| name == *directory)
+}
+
+/// Whether a directory is one of a repository whose files count whatever their names are, except of hooks.
+pub fn is_state_directory(repositories: &BTreeSet<PathBuf>, path: &Path) -> bool {
+    path.file_name().is_some_and(git_state::counts_whole)
+        && path.parent().is_some_and(|above| repositories.contains(above))
+}
+
+/// The role of a file that git itself goes on with or finds URLs in; `None` for another file.
+pub fn state_role(repositories: &BTreeSet<PathBuf>, directory: &Path, name: &OsStr) -> Option<Role> {
+    let directory_name = directory.file_name()?;
+    if directory_name == "rebase-merge" && name == "git-rebase-todo" {
+        return Some(Role::RebaseTodo);
+    }
+    let counts = is_state_directory(repositories, directory) && !is_quarantine_name(name);
+    (counts || git_state::is_progress(directory_name, name)).then_some(Role::State)
 }
 
 /// Whether git can run a file of that name in a directory of hooks.
@@ -102,7 +123,7 @@ pub fn assess_change(
         (_, FileContent::Absent) => None,
         (Role::Tool, _) => Some("a file that tools run or read commands from".to_owned()),
         (Role::RebaseTodo, FileContent::Directory) => None,
-        (Role::Hooks | Role::Config(_) | Role::Pointer, FileContent::Directory) => None,
+        (Role::Hooks | Role::Config(_) | Role::Pointer | Role::State, FileContent::Directory) => None,
         (Role::Hooks, FileContent::File { .. }) => None,
         (_, FileContent::Link(to)) => Some(format!("a link to {}", display_text(&to.to_string_lossy()))),
         (_, FileContent::Unsupported) => Some("something that cannot be read as a file".to_owned()),
@@ -111,6 +132,10 @@ pub fn assess_change(
         (Role::RebaseTodo, FileContent::File { bytes, .. }) => {
             let first = rebase_todo::new_commands(bytes, before)?;
             Some(display_text(&first))
+        }
+        (Role::State, FileContent::File { bytes, .. }) => {
+            let part = git_state::dangerous_part(&file.path, bytes)?;
+            Some(display_text(&part))
         }
         (Role::Pointer, FileContent::File { bytes, .. }) => {
             assess_pointer(tree, repositories, &file.path, bytes)
@@ -149,6 +174,10 @@ fn assess_worktree(
     };
     let repository = config.parent().unwrap_or(Path::new(""));
     let leads_elsewhere = |value: &String| {
+        // It stands for bytes that are no text: git reads another path.
+        if value.contains(char::REPLACEMENT_CHARACTER) {
+            return true;
+        }
         let Some(target) = resolve_beneath(tree, repository, Path::new(value)) else { return true };
         let is_in_repository = target.ancestors().any(|at| repositories.contains(at))
             || target.components().any(|part| part.as_os_str() == ".git");
@@ -159,24 +188,45 @@ fn assess_worktree(
     Some(display_text(&format!("core.worktree = {elsewhere}")))
 }
 
-/// A pointer may lead to a scanned directory of the same root only: changes elsewhere would not be found.
+/// A pointer may lead to a scanned directory of the same root only: changes elsewhere would not be found. Both as git reads
+/// it and as tools do that leave out spaces around it.
 fn assess_pointer(
     tree: &Tree,
     repositories: &BTreeSet<PathBuf>,
     path: &Path,
     bytes: &[u8],
 ) -> Option<String> {
-    let text = String::from_utf8_lossy(bytes);
     let is_git_file = path.file_name().is_some_and(|name| name == ".git");
-    let target = match is_git_file {
-        true => text.strip_prefix("gitdir:").map(str::trim)?,
-        false => text.trim(),
+    let target = pointer_target(bytes, is_git_file)?;
+    let trimmed = target.trim_ascii();
+    let other = (trimmed != target).then_some(trimmed);
+    [Some(target), other].into_iter().flatten().find_map(|target| {
+        let target = Path::new(OsStr::from_bytes(target));
+        assess_target(tree, repositories, path.parent().unwrap_or(Path::new("")), target)
+    })
+}
+
+/// The path in a pointer, byte for byte as git takes it; `None` for a `.git` that git refuses.
+fn pointer_target(bytes: &[u8], is_git_file: bool) -> Option<&[u8]> {
+    let text = match is_git_file {
+        true => {
+            let text = bytes.strip_prefix(b"gitdir:")?;
+            text.strip_prefix(b" ").unwrap_or(text)
+        }
+        false => bytes,
     };
-    let elsewhere = || Some(format!("leads to {}", display_text(target)));
-    let Some(target) = resolve_beneath(tree, path.parent().unwrap_or(Path::new("")), Path::new(target))
-    else {
-        return elsewhere();
-    };
+    let length = text.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |last| last + 1);
+    text.get(..length).map(gitconfig::until_nul)
+}
+
+fn assess_target(
+    tree: &Tree,
+    repositories: &BTreeSet<PathBuf>,
+    directory: &Path,
+    target: &Path,
+) -> Option<String> {
+    let elsewhere = || Some(format!("leads to {}", display_text(&target.to_string_lossy())));
+    let Some(target) = resolve_beneath(tree, directory, target) else { return elsewhere() };
     if tree.directory(&target).is_err() || is_skipped(repositories, &target) {
         return elsewhere();
     }
@@ -231,4 +281,60 @@ fn display_text(text: &str) -> String {
         shown.push_str("...");
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pointer_is_read_byte_for_byte_as_git_does() {
+        let pointers: [(&[u8], &[u8]); 8] = [
+            (b"gitdir: ../x\n", b"../x"),
+            (b"gitdir: ../x \n", b"../x "),
+            (b"gitdir: ../x\t\r\n\n", b"../x\t"),
+            (b"gitdir:  x", b" x"),
+            (b"gitdir: \xff\n", b"\xff"),
+            (b"gitdir: a\0b\n", b"a"),
+            (b"gitdir: a\nb\n", b"a\nb"),
+            (b"gitdir: \n", b""),
+        ];
+        for (text, target) in pointers {
+            assert_eq!(pointer_target(text, true), Some(target), "{text:?}");
+        }
+        assert_eq!(pointer_target(b"x", true), None);
+        assert_eq!(pointer_target(b" ../.. \n", false), Some(&b" ../.. "[..]));
+    }
+
+    #[test]
+    fn files_of_gits_own_state_are_known_by_their_directory() {
+        let repositories = BTreeSet::from([PathBuf::from(".git")]);
+        let role = |path: &str| {
+            let path = Path::new(path);
+            state_role(&repositories, path.parent()?, path.file_name()?)
+        };
+        assert_eq!(role(".git/rebase-merge/git-rebase-todo"), Some(Role::RebaseTodo));
+        for path in [
+            ".git/rebase-merge/strategy",
+            ".git/rebase-apply/strategy",
+            ".git/sequencer/opts",
+            "n/.git/sequencer/opts",
+            ".git/remotes/a",
+            ".git/branches/a",
+            ".git/gitweb/a",
+        ] {
+            assert_eq!(role(path), Some(Role::State), "{path}");
+        }
+        for path in [
+            "remotes/a",
+            ".git/a",
+            ".git/sequencer/todo",
+            ".git/rebase-merge/onto",
+            ".git/remotes/a/b",
+            ".git/remotes/a.provost-quarantine-01ARZ3NDEKTSV4RRFFQ69G5FAV",
+        ] {
+            assert_eq!(role(path), None, "{path}");
+        }
+        assert!(is_interesting(OsStr::new("rebase-merge")) && is_interesting(OsStr::new("opts")));
+    }
 }

@@ -3,9 +3,15 @@
 //! Reads at least what git reads: what git would refuse whole may be read here in part, which finds too much and never
 //! too little. Changes nothing, and follows no include.
 
-use std::{collections::BTreeSet, sync::LazyLock};
+use std::collections::BTreeSet;
 
-use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+pub use super::config_rules::ConfigKind;
+use super::config_rules::{self, ConfigRule};
+
+/// The maximum number of dangerous entries of a file that are kept. What follows them counts as one more.
+const MAX_DANGEROUS_ENTRIES: usize = 4_096;
 
 /// One entry: its name in small letters but for the subsection, and its value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,9 +32,7 @@ impl ConfigEntry {
             None => format!("{section}.{variable}"),
         }
     }
-}
 
-impl ConfigEntry {
     /// Whether the value is a path, and no command.
     pub fn is_path(&self) -> bool {
         ["path", "templatedir", "attributesfile", "hooks", "prog"]
@@ -37,145 +41,163 @@ impl ConfigEntry {
     }
 }
 
-/// The kind of a configuration file, which decides which keys are dangerous.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConfigKind {
-    /// A repository's configuration.
-    Repository,
-    /// `.gitmodules`.
-    Modules,
-}
-
 /// The entries of a file that make git run code.
-pub fn dangerous(text: &[u8], flavour: ConfigKind) -> BTreeSet<ConfigEntry> {
-    let rules = match flavour {
-        ConfigKind::Repository => &GIT_CONFIG_RULES.key,
-        ConfigKind::Modules => &GIT_CONFIG_RULES.modules,
-    };
-    let is_dangerous = |entry: &ConfigEntry| rules.iter().any(|rule| rule.matches(entry));
-    ConfigParser::new(text).entries().into_iter().filter(is_dangerous).collect()
+pub fn dangerous(text: &[u8], kind: ConfigKind) -> BTreeSet<ConfigEntry> {
+    let mut parser = ConfigParser::new(text);
+    let (mut found, mut count) = (BTreeSet::new(), 0);
+    let mut rules = Vec::new();
+    while let Some(item) = parser.read_next() {
+        match item {
+            ConfigItem::Header => {
+                rules.clear();
+                rules.extend(config_rules::rules_of(kind, parser.section(), parser.subsection()));
+            }
+            ConfigItem::Entry if parser.is_dangerous(&rules) => {
+                found.insert(parser.entry());
+                count += 1;
+            }
+            ConfigItem::Entry => {}
+        }
+        if count == MAX_DANGEROUS_ENTRIES {
+            found.insert(parser.rest());
+            break;
+        }
+    }
+    found
 }
 
 /// Where a repository says that its files are.
 pub fn worktrees(text: &[u8]) -> BTreeSet<String> {
-    let entries = ConfigParser::new(text).entries().into_iter();
-    entries.filter(|entry| entry.name() == "core.worktree").map(|entry| entry.value).collect()
+    values(text, "core.worktree").into_iter().collect()
 }
 
 /// The last value of an entry with this name, in small letters.
 pub fn last_value(text: &[u8], name: &str) -> Option<String> {
-    let entries = ConfigParser::new(text).entries().into_iter();
-    entries.filter(|entry| entry.name() == name).map(|entry| entry.value).next_back()
+    values(text, name).pop()
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct GitConfigRules {
-    plain_commands: Vec<String>,
-    running_options: Vec<String>,
-    key: Vec<KeyRule>,
-    modules: Vec<KeyRule>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct KeyRule {
-    name: String,
-    #[serde(default)]
-    starts: Vec<String>,
-    #[serde(default)]
-    safe: Vec<String>,
-    #[serde(default)]
-    below: Option<String>,
-    /// An alias: dangerous but for a plain command with plain options.
-    #[serde(default)]
-    alias: bool,
-    #[expect(dead_code, reason = "for who reads the data file")]
-    reason: String,
-}
-
-static GIT_CONFIG_RULES: LazyLock<GitConfigRules> = LazyLock::new(|| {
-    let text = include_str!("../../policies/data/git-config.toml");
-    toml::from_str(text).expect("the data file is part of the build, and a test reads it")
-});
-
-impl KeyRule {
-    fn matches(&self, entry: &ConfigEntry) -> bool {
-        let value = entry.value.to_ascii_lowercase();
-        let starts = |start: &String| value.trim_start().starts_with(start);
-        self.names(entry)
-            && !(self.alias && is_plain_alias(&entry.value))
-            && (self.starts.is_empty() || self.starts.iter().any(starts))
-            && !self.safe.contains(&value)
-            && self.below.as_ref().is_none_or(|below| {
-                entry.subsection.as_ref().is_some_and(|subsection| subsection.starts_with(below))
-            })
-    }
-
-    fn names(&self, entry: &ConfigEntry) -> bool {
-        // `section.*.variable`, `section.*`, or the name itself.
-        match self.name.split_once(".*") {
-            None => entry.name().eq_ignore_ascii_case(&self.name),
-            Some((section, "")) => entry.section == section && entry.subsection.is_none(),
-            Some((section, variable)) => {
-                let name = entry.name().to_ascii_lowercase();
-                entry.subsection.is_some()
-                    && name.strip_prefix(section).is_some_and(|rest| {
-                        let is_any = variable == ".*";
-                        let is_it = rest.ends_with(variable) && rest.len() > variable.len();
-                        rest.starts_with('.') && (is_any || is_it)
-                    })
-            }
+/// The values of the entries with this name, as far as git reads them.
+fn values(text: &[u8], name: &str) -> Vec<String> {
+    let mut parser = ConfigParser::new(text);
+    let mut found = Vec::new();
+    while let Some(item) = parser.read_next() {
+        if item == ConfigItem::Entry && parser.is_named(name) {
+            found.push(lossy(until_nul(&parser.value)));
         }
     }
+    found
 }
 
-/// Whether an alias stands for a command of git's that runs no other program by its options.
-fn is_plain_alias(value: &str) -> bool {
-    let value: String = value.chars().filter(|c| !matches!(c, '"' | '\'' | '\\')).collect();
-    let mut words = value.split_whitespace();
-    let is_plain_command =
-        words.next().is_none_or(|first| GIT_CONFIG_RULES.plain_commands.iter().any(|one| one == first));
-    is_plain_command
-        && words.all(|word| match word.strip_prefix("--") {
-            Some(long) => {
-                let name = long.split('=').next().unwrap_or_default();
-                // Options can be shortened.
-                let is_running =
-                    |option: &String| option.starts_with(name) || name.starts_with(option.as_str());
-                name.is_empty() || !GIT_CONFIG_RULES.running_options.iter().any(is_running)
-            }
-            None if word.starts_with('-') => !word.contains(['x', 'O', 'c']),
-            None => !word.contains("::"),
-        })
+/// What git reads of a text that it passes on as a string of C's.
+pub fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.get(..memchr::memchr(0, bytes).unwrap_or(bytes.len())).unwrap_or_default()
 }
 
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a parser has read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ConfigItem {
+    /// The head of a section.
+    Header,
+    /// An entry of the section.
+    Entry,
+}
+
+/// Reads a file item by item. The buffers hold the last item, and are used again for the next one.
 struct ConfigParser<'a> {
     text: &'a [u8],
     at: usize,
+    /// The section with its subsection, with a dot between them. Empty before the first one.
+    header: Vec<u8>,
+    /// How much of it is the section.
+    section_length: usize,
+    /// A byte in it ends the name for git, which takes the entries for others.
+    has_nul: bool,
+    variable: Vec<u8>,
+    value: Vec<u8>,
 }
 
 impl<'a> ConfigParser<'a> {
     fn new(text: &'a [u8]) -> Self {
-        Self { text: text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text), at: 0 }
+        Self {
+            text: text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text),
+            at: 0,
+            header: Vec::new(),
+            section_length: 0,
+            has_nul: false,
+            variable: Vec::new(),
+            value: Vec::new(),
+        }
     }
 
-    fn entries(mut self) -> Vec<ConfigEntry> {
-        let mut entries = Vec::new();
-        let (mut section, mut subsection) = (String::new(), None);
-        while let Some(byte) = self.peek() {
-            match byte {
+    fn read_next(&mut self) -> Option<ConfigItem> {
+        loop {
+            match self.peek()? {
                 b'#' | b';' => self.skip_line(),
-                b'[' => (section, subsection) = self.header(),
+                b'[' => {
+                    self.read_header();
+                    return Some(ConfigItem::Header);
+                }
                 byte if byte.is_ascii_alphanumeric() => {
-                    let (variable, value) = self.assignment();
-                    let (section, subsection) = (section.clone(), subsection.clone());
-                    entries.push(ConfigEntry { section, subsection, variable, value });
+                    self.read_assignment();
+                    // Git refuses an entry without a section.
+                    if !self.header.is_empty() {
+                        return Some(ConfigItem::Entry);
+                    }
                 }
                 _ => self.at += 1,
             }
         }
-        entries
+    }
+
+    fn section(&self) -> &[u8] {
+        self.header.get(..self.section_length).unwrap_or_default()
+    }
+
+    fn subsection(&self) -> Option<&[u8]> {
+        self.header.get(self.section_length + 1..)
+    }
+
+    /// Whether the entry has this name.
+    fn is_named(&self, name: &str) -> bool {
+        let rest = name.as_bytes().strip_prefix(self.header.as_slice());
+        rest.and_then(|rest| rest.strip_prefix(b".")) == Some(self.variable.as_slice())
+    }
+
+    /// Whether the entry makes git run code, by its whole value or by what git reads of it.
+    fn is_dangerous(&self, rules: &[&ConfigRule]) -> bool {
+        let is_dangerous = |rule: &&ConfigRule| {
+            rule.is_about(&self.variable) && {
+                let read_by_git = until_nul(&self.value);
+                let is_cut = read_by_git.len() < self.value.len();
+                rule.is_dangerous(&self.value) || (is_cut && rule.is_dangerous(read_by_git))
+            }
+        };
+        self.has_nul || rules.iter().any(is_dangerous)
+    }
+
+    fn entry(&self) -> ConfigEntry {
+        ConfigEntry {
+            section: lossy(self.section()),
+            subsection: self.subsection().map(lossy),
+            variable: lossy(&self.variable),
+            value: lossy(&self.value),
+        }
+    }
+
+    /// Stands for all that is not read yet.
+    fn rest(&self) -> ConfigEntry {
+        let digest = Sha256::digest(self.text.get(self.at..).unwrap_or_default());
+        ConfigEntry {
+            // After all names.
+            section: "~".to_owned(),
+            subsection: None,
+            variable: "more".to_owned(),
+            value: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
     }
 
     fn peek(&self) -> Option<u8> {
@@ -198,61 +220,59 @@ impl<'a> ConfigParser<'a> {
     }
 
     /// `[section]`, `[section.subsection]` or `[section "subsection"]`.
-    fn header(&mut self) -> (String, Option<String>) {
+    fn read_header(&mut self) {
         self.at += 1;
-        let mut name = Vec::new();
-        let mut quoted = None;
+        self.header.clear();
         while let Some(byte) = self.next() {
             match byte {
                 b']' | b'\n' => break,
-                b'"' => quoted = Some(self.quoted_subsection()),
+                b'"' => self.read_quoted_subsection(),
                 byte if byte.is_ascii_whitespace() => {}
-                byte => name.push(byte.to_ascii_lowercase()),
+                byte => self.header.push(byte.to_ascii_lowercase()),
             }
         }
-        let name = String::from_utf8_lossy(&name).into_owned();
-        match (quoted, name.split_once('.')) {
-            (Some(subsection), _) => (name, Some(subsection)),
-            (None, Some((section, subsection))) => (section.to_owned(), Some(subsection.to_owned())),
-            (None, None) => (name, None),
-        }
+        self.section_length = memchr::memchr(b'.', &self.header).unwrap_or(self.header.len());
+        self.has_nul = self.header.contains(&0);
     }
 
-    fn quoted_subsection(&mut self) -> String {
-        let mut bytes = Vec::new();
+    fn read_quoted_subsection(&mut self) {
+        self.header.push(b'.');
         while let Some(byte) = self.next() {
             match byte {
                 b'"' | b'\n' => break,
-                b'\\' => bytes.extend(self.next()),
-                byte => bytes.push(byte),
+                b'\\' => {
+                    let escaped = self.next();
+                    self.header.extend(escaped);
+                }
+                byte => self.header.push(byte),
             }
         }
-        String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    fn assignment(&mut self) -> (String, String) {
-        let mut name = Vec::new();
+    fn read_assignment(&mut self) {
+        self.variable.clear();
         while let Some(byte) = self.peek().filter(|byte| byte.is_ascii_alphanumeric() || *byte == b'-') {
-            name.push(byte.to_ascii_lowercase());
+            self.variable.push(byte.to_ascii_lowercase());
             self.at += 1;
         }
         while self.peek().is_some_and(|byte| matches!(byte, b' ' | b'\t')) {
             self.at += 1;
         }
-        let name = String::from_utf8_lossy(&name).into_owned();
-        match self.peek() {
-            Some(b'=') => {
-                self.at += 1;
-                (name, self.value())
-            }
+        if self.peek() == Some(b'=') {
+            self.at += 1;
+            self.read_value();
+        } else {
             // No value stands for true; what follows is the next entry's.
-            _ => (name, "true".to_owned()),
+            self.value.clear();
+            self.value.extend_from_slice(b"true");
         }
     }
 
     /// Without the spaces around it, but for those that are quoted or escaped.
-    fn value(&mut self) -> String {
-        let (mut bytes, mut is_quoted, mut is_comment) = (Vec::new(), false, false);
+    fn read_value(&mut self) {
+        let (mut is_quoted, mut is_comment) = (false, false);
+        let mut bytes = std::mem::take(&mut self.value);
+        bytes.clear();
         // So much of it is no space that git would leave out.
         let mut kept = 0;
         while let Some(byte) = self.next() {
@@ -283,7 +303,7 @@ impl<'a> ConfigParser<'a> {
             kept = bytes.len();
         }
         bytes.truncate(kept);
-        String::from_utf8_lossy(&bytes).into_owned()
+        self.value = bytes;
     }
 }
 
@@ -327,6 +347,20 @@ mod tests {
             ("[url \"ext::x\"]\ninsteadOf = https:", "url.ext::x.insteadof"),
             ("[pager]\nlog = x", "pager.log"),
             ("[lfs \"customtransfer.x\"]\npath = x", "lfs.customtransfer.x.path"),
+            ("[alias \"a\"]\nb = !x", "alias.a.b"),
+            ("[alias]\nst = rebase -s x/e", "alias.st"),
+            ("[pull]\ntwohead = x/e", "pull.twohead"),
+            ("[protocol]\nallow = user", "protocol.allow"),
+            ("[protocol \"ext\"]\nallow = USER", "protocol.ext.allow"),
+            ("[url \"e\"]\ninsteadOf = https://", "url.e.insteadof"),
+            ("[url \"\"]\npushInsteadOf = https://x", "url..pushinsteadof"),
+            ("[remote \"o\"]\nurl = ext://x", "remote.o.url"),
+            ("[remote \"ext::x\"]\npromisor", "remote.ext::x.promisor"),
+            ("[remotes]\ndefault = a ext::x", "remotes.default"),
+            ("[extensions]\npartialClone = ext::x", "extensions.partialclone"),
+            ("[diff]\ntool = ../x", "diff.tool"),
+            ("[merge]\nguitool = ../x", "merge.guitool"),
+            ("[mergetool \"vimdiff\"]\nlayout = `x`", "mergetool.vimdiff.layout"),
         ] {
             assert!(found(text).iter().any(|one| one.starts_with(name)), "{text:?}: {:?}", found(text));
         }
@@ -337,10 +371,59 @@ mod tests {
         // As `git config --list` of git 2.47 prints them.
         let text = "[a]\n b = \"  x \\n\"  \n b =   y  z  # c\n b = \"\" \n b = x \"  \" \n b = \" \"\n b = x \\\n   y\n b = a  ;\n \
                     b = \\t\n b = v\r\n b = w \r\t\n b = x  \\\n";
-        let entries = ConfigParser::new(text.as_bytes()).entries();
-        let values: Vec<_> = entries.iter().map(|entry| entry.value.as_str()).collect();
-        assert_eq!(values, ["  x \n", "y  z", "", "x   ", " ", "x    y", "a", "\t", "v", "w", "x  "]);
+        assert_eq!(
+            values(text.as_bytes(), "a.b"),
+            ["  x \n", "y  z", "", "x   ", " ", "x    y", "a", "\t", "v", "w", "x  "]
+        );
         assert_eq!(found("[core]\nfsmonitor = \"true\\n\"\n"), ["core.fsmonitor=true\n"]);
+    }
+
+    #[test]
+    fn a_byte_that_ends_a_name_or_a_value_for_git_hides_nothing() {
+        for text in [
+            "[core \"fsmonitor\0zz\"]\na = ./x",
+            "[co\0re]\na = ./x",
+            "[core]\nfsmonitor = ./x\0",
+            "[core]\nfsmonitor = true\0",
+            "[alias]\nst = !x\0",
+            "[url \"e\0\"]\ninsteadOf = x",
+        ] {
+            assert_eq!(found(text).len(), 1, "{text:?}: {:?}", found(text));
+        }
+        assert_eq!(found("[user]\nname = a\0b"), [""; 0]);
+        assert_eq!(worktrees(b"[core]\nworktree = /x\0y\n"), BTreeSet::from(["/x".to_owned()]));
+    }
+
+    #[test]
+    fn a_section_counts_however_its_subsection_is_written() {
+        assert_eq!(found("[filter.A \"b\"]\nclean = x"), ["filter.a.b.clean=x"]);
+        assert_eq!(found("[filter \"a\\\"b\"]\nclean = x"), ["filter.a\"b.clean=x"]);
+        assert_eq!(last_value(b"[a \"B.c\"]\nd = 1\n[a]\nd = 2\n", "a.B.c.d").as_deref(), Some("1"));
+        assert_eq!(last_value(b"[a]\nd = 1\nD = 2\n", "a.d").as_deref(), Some("2"));
+    }
+
+    #[test]
+    fn a_large_file_takes_little_time_and_what_follows_many_dangerous_entries_counts() {
+        // In a build without optimizations. With them a file takes some ten milliseconds.
+        const BOUND: std::time::Duration = std::time::Duration::from_secs(10);
+        let started = std::time::Instant::now();
+        for (section, line) in [
+            ("", "a\n"),
+            ("[b]\n", "a\n"),
+            ("", "[a]\n"),
+            ("[core]\n", "fsmonitor\n"),
+            ("[sendemail]\n", "a = \"x\n"),
+            ("[alias]\n", "a = log\n"),
+        ] {
+            let text = section.to_owned() + &line.repeat((1 << 20) / line.len());
+            assert_eq!(found(&text), [""; 0], "{section:?} {line:?}");
+        }
+        assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
+        let many = "[core]\n".to_owned() + &"editor = x\n".repeat(MAX_DANGEROUS_ENTRIES);
+        let entries = |more: &str| dangerous((many.clone() + more).as_bytes(), ConfigKind::Repository);
+        assert_eq!(entries("").len(), 2);
+        assert_ne!(entries("pager = x"), entries("pager = y"));
+        assert_eq!(entries("pager = x"), entries("pager = x"));
     }
 
     #[test]
@@ -357,6 +440,14 @@ mod tests {
             "[http]\nsaveCookies = false",
             "[pager]\nlog = false",
             "[extensions]\nworktreeConfig = true",
+            "[pull]\ntwohead = ort\nrebase = true",
+            "[protocol]\nversion = 2\nallow = never\n[protocol \"file\"]\nallow = always",
+            "[url \"git@example.org:\"]\ninsteadOf = https://example.org/",
+            "[url \"https://example.org/\"]\ninsteadOf = ex:",
+            "[remote \"e\"]\nurl = https://ext.example.org/\npromisor = true",
+            "[remotes]\nall = origin up",
+            "[diff]\ntool = meld\nguitool = meld\n[merge]\ntool = vimdiff3",
+            "fsmonitor = x\n",
         ] {
             assert_eq!(found(text), [""; 0], "{text:?}");
         }

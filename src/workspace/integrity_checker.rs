@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     budget::InotifyLease,
+    change::{ChangeAction, DangerousChange},
     control_files::{self, ControlFile, MAX_CONTROL_FILES, Role},
     rebase_todo,
     scanner::Scanner,
@@ -27,32 +28,6 @@ const MAX_BASELINE_BYTES: usize = 16 << 20;
 /// The most names of one directory, and the most directories in one another, that are compared with accepted ones.
 const MAX_COPY_NAMES: usize = 256;
 const MAX_COPY_DEPTH: usize = 8;
-
-/// What was done about a change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ChangeAction {
-    /// It holds what it held before.
-    Restored,
-    /// It was renamed so that no tool finds it.
-    Quarantined,
-    /// Nothing: the profile asks for a report only.
-    Reported,
-    /// It could not be undone.
-    Failed(String),
-}
-
-/// A dangerous change of a workspace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DangerousChange {
-    /// Absolute.
-    pub path: PathBuf,
-    /// What it would have made people's tools run.
-    pub what: String,
-    /// What was done about it.
-    pub action: ChangeAction,
-    /// SHA-256 of what was there, where it was a file.
-    pub sha256: Option<String>,
-}
 
 /// What a scan does with what it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +62,9 @@ pub struct IntegrityChecker {
     read_only: BTreeSet<PathBuf>,
     /// Rebase lists that running commands may be executing: judged when no command runs.
     deferred_todos: BTreeSet<PathBuf>,
+    /// What was read and is not judged yet, by path. Missing files are the last, so that a renamed file is compared with
+    /// its old content.
+    unjudged: BTreeMap<(bool, PathBuf), ControlFile>,
     /// Changes that could not be undone and were reported.
     failed_undos: BTreeMap<PathBuf, FileContent>,
     /// The first scan is complete.
@@ -109,6 +87,7 @@ impl IntegrityChecker {
             baseline_bytes: 0,
             read_only: BTreeSet::new(),
             deferred_todos: BTreeSet::new(),
+            unjudged: BTreeMap::new(),
             failed_undos: BTreeMap::new(),
             has_baseline: known.is_some(),
             is_dirty: true,
@@ -121,7 +100,7 @@ impl IntegrityChecker {
 
     /// Whether nothing can have changed since the last scan. Does not block.
     pub fn is_unchanged(&mut self) -> bool {
-        self.deferred_todos.is_empty() && self.scanner.is_unchanged()
+        self.deferred_todos.is_empty() && self.unjudged.is_empty() && self.scanner.is_unchanged()
     }
 
     /// Whether inotify events wait. Does not block.
@@ -134,19 +113,9 @@ impl IntegrityChecker {
         self.baseline.is_empty()
     }
 
-    /// Whether the scan of everything is complete.
+    /// Whether the scan of everything is complete, and all that it found is judged.
     pub fn scan_is_complete(&self) -> bool {
-        self.scanner.is_complete()
-    }
-
-    /// Whether everything that events were about is scanned.
-    pub fn events_are_processed(&self) -> bool {
-        self.scanner.events_are_processed()
-    }
-
-    /// Records why some of the workspace is not scanned; the first reason stays.
-    pub fn set_shortfall(&mut self, reason: &str) {
-        self.scanner.set_shortfall(reason.to_owned());
+        self.unjudged.is_empty() && self.scanner.is_complete()
     }
 
     /// Why some of the workspace is not scanned.
@@ -186,8 +155,8 @@ impl IntegrityChecker {
         self.scanner.read_events();
     }
 
-    /// Scans what may have changed, until a deadline. A rebase list is judged only if `commands` says, just before, that
-    /// none runs: one may start during the scan.
+    /// Scans what may have changed and judges what it finds, until a deadline; the rest is left to the next call. A rebase
+    /// list is judged only if `commands` says, just before, that none runs: one may start during the scan.
     pub fn scan(
         &mut self,
         mode: ScanMode,
@@ -199,19 +168,43 @@ impl IntegrityChecker {
             self.scanner.recheck(deferred.into_iter().map(|path| (path, Role::RebaseTodo)));
         }
         let mut changes = Vec::new();
-        let mut found = Vec::new();
-        self.scanner.scan(&self.tree, deadline, &mut |file| found.push(file));
-        // Missing files are removed last, so that a renamed file is compared with its old content.
-        found.sort_by_key(|file| file.content == FileContent::Absent);
-        // A file that was read twice is judged once: the second reading is older than what was done about the first.
-        let mut judged = BTreeSet::new();
-        for file in found {
-            if judged.insert(file.path.clone()) {
-                self.assess(mode, commands, file, &mut changes);
+        // What the call before left comes first: no more is read until it is judged.
+        self.judge(mode, commands, deadline, &mut changes);
+        if self.unjudged.is_empty() {
+            let mut found = Vec::new();
+            self.scanner.scan(&self.tree, deadline, &mut |file| found.push(file));
+            found.into_iter().for_each(|file| self.add_unjudged(file));
+            self.judge(mode, commands, deadline, &mut changes);
+        }
+        self.has_baseline |= self.scan_is_complete();
+        changes
+    }
+
+    /// A file that was read twice is judged once: both readings are older than what is done about it.
+    fn add_unjudged(&mut self, mut file: ControlFile) {
+        for is_absent in [false, true] {
+            if let Some(older) = self.unjudged.remove(&(is_absent, file.path.clone())) {
+                file.changed_at = file.changed_at.max(older.changed_at);
             }
         }
-        self.has_baseline |= self.scanner.is_complete();
-        changes
+        let is_absent = file.content == FileContent::Absent;
+        self.unjudged.insert((is_absent, file.path.clone()), file);
+    }
+
+    /// Judges what was read, until a deadline, and one file at least.
+    fn judge(
+        &mut self,
+        mode: ScanMode,
+        commands: &dyn Fn() -> CommandState,
+        deadline: Instant,
+        changes: &mut Vec<DangerousChange>,
+    ) {
+        while let Some((_, file)) = self.unjudged.pop_first() {
+            self.assess(mode, commands, file, changes);
+            if Instant::now() >= deadline {
+                return;
+            }
+        }
     }
 
     fn assess(
@@ -314,7 +307,7 @@ impl IntegrityChecker {
         let is_copy = |(known, (role, content)): (&PathBuf, &(Role, FileContent))| {
             *role == Role::Tool
                 && matches!(content, FileContent::File { bytes: known, .. } if known == bytes)
-                && self.scanner.tools.path_within_tool(known) == Some(name)
+                && self.scanner.tools.path_within_tool(known).as_ref() == Some(&name)
         };
         self.scanner.tools.is_harmless(path, bytes) || self.baseline.iter().any(is_copy)
     }
@@ -340,6 +333,9 @@ impl IntegrityChecker {
             (follow, role, &content)
         {
             self.scanner.follow_references(&self.tree, &path, bytes);
+        }
+        if role == Role::Pointer && matches!(content, FileContent::Link(_)) {
+            self.scanner.follow_accepted_link(&self.tree, &path);
         }
         if role == Role::Tool
             && let Some(place) = self.scanner.tools.tool_root(&path)

@@ -5,18 +5,25 @@
 //! files that do not exist yet. A workspace that several sessions share is watched once. It knows nothing of terminals and
 //! stops no command.
 //!
-//! `watcher` is the handle, `watcher_thread` scans with a `scanner`, and `integrity_checker` compares what is found with the
-//! baseline and acts on it.
+//! `watcher` is the handle, `watcher_thread` scans with a `scanner`, `inspection` says what of it are control files, and
+//! `integrity_checker` compares what is found with the baseline and acts on it.
 
 mod baseline_store;
 mod budget;
+mod change;
 mod config_references;
+mod config_rules;
 mod control_files;
+mod git_state;
 mod gitconfig;
 mod inotify_events;
+mod inspection;
 mod integrity_checker;
+mod link_target;
+mod links;
 mod queue;
 mod rebase_todo;
+mod scan_queue;
 mod scanner;
 mod tool_paths;
 mod tree;
@@ -34,8 +41,8 @@ use std::{
 
 use nix::sys::stat::fstat;
 
+pub use change::{ChangeAction, DangerousChange};
 pub use gitconfig::{last_value, worktrees};
-pub use integrity_checker::{ChangeAction, DangerousChange};
 pub use queue::Completion;
 pub use watch_state::Observer;
 pub use watcher::{ScanWaiter, Watcher};

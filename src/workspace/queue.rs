@@ -14,14 +14,16 @@ use tokio::sync::oneshot;
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     /// Commands about to start that wait for a complete baseline.
-    pub starts: Vec<oneshot::Sender<()>>,
+    pub starts: Vec<oneshot::Sender<bool>>,
     /// Commands that have ended, by id.
     pub ends: Vec<(String, Arc<Completion>)>,
+    /// Sessions about to be closed that wait for the rest of a scan; each is notified whether it was done.
+    pub finishes: Vec<oneshot::Sender<bool>>,
 }
 
 impl Requests {
     pub fn is_empty(&self) -> bool {
-        self.starts.is_empty() && self.ends.is_empty()
+        self.starts.is_empty() && self.ends.is_empty() && self.finishes.is_empty()
     }
 }
 

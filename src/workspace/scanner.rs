@@ -4,57 +4,51 @@
 //! Bounded in directories, files and time. What could not be scanned is reported as a shortfall.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
-    ffi::{OsStr, OsString},
+    collections::BTreeSet,
+    ffi::OsStr,
     path::{Path, PathBuf},
     time::Instant,
 };
 
-use nix::{errno::Errno, sys::stat::fstat};
+use nix::errno::Errno;
 
 use super::{
     budget::InotifyLease,
     config_references::ConfigReferences,
-    control_files::{self, ControlFile, Role, SKIPPED_DIRECTORIES},
-    gitconfig::ConfigKind,
+    control_files::{self, ControlFile, Role},
     inotify_events::{AddWatchOutcome, InotifyEventKind, InotifyEvents},
+    links,
+    scan_queue::{Candidate, Cause, ScanQueue, ScanTask, Step},
     tool_paths::ToolPaths,
-    tree::Tree,
+    tree::{FileContent, Tree},
 };
 
 /// The maximum number of directories of a root that are scanned and watched.
 pub const MAX_DIRECTORIES: usize = 16_384;
 /// The maximum number of unreadable directories that are tried again.
 const MAX_UNREADABLE: usize = 1_024;
-
-/// A directory to scan.
-#[derive(Debug, PartialEq, Eq)]
-enum ScanTask {
-    /// With all directories below it.
-    Recursive(PathBuf),
-    /// Alone.
-    Directory(PathBuf),
-}
+/// The bytes of control files that one slice of a scan reads before they are judged.
+pub const MAX_SLICE_BYTES: usize = 16 << 20;
 
 /// Walks a workspace and keeps watching it.
 #[derive(Debug)]
 pub struct Scanner {
-    inotify: InotifyEvents,
+    pub(super) inotify: InotifyEvents,
     /// The directories of this scan that are not watched, when inotify is not in use.
     scanned_unwatched: usize,
-    tasks: VecDeque<ScanTask>,
-    /// Directories that events were about: scanned before the rest.
-    event_tasks: VecDeque<ScanTask>,
-    /// Files of the baseline that have changed without an event.
-    rechecks: Vec<(PathBuf, Role)>,
+    pub(super) queue: ScanQueue,
     /// Directories that could not be opened and are tried again.
     unreadable: BTreeSet<PathBuf>,
+    /// They were tried in this scan, of which this slice is not the first.
+    has_retried: bool,
     /// The repositories' own directories.
     pub repositories: BTreeSet<PathBuf>,
+    /// Those of them that are named as git names them, and are complete: their objects and names are not scanned.
+    git_directories: BTreeSet<PathBuf>,
     /// The files of tools other than git.
     pub tools: ToolPaths,
     /// The files that accepted configurations name.
-    references: ConfigReferences,
+    pub(super) references: ConfigReferences,
     /// Why some of the workspace is not scanned.
     shortfall: Option<String>,
 }
@@ -65,11 +59,11 @@ impl Scanner {
         Self {
             inotify: InotifyEvents::new(share),
             scanned_unwatched: 0,
-            tasks: VecDeque::from([ScanTask::Recursive(PathBuf::new())]),
-            event_tasks: VecDeque::new(),
-            rechecks: Vec::new(),
+            queue: ScanQueue::with_root(),
             unreadable: BTreeSet::new(),
+            has_retried: false,
             repositories: BTreeSet::new(),
+            git_directories: BTreeSet::new(),
             tools: ToolPaths::default(),
             references: ConfigReferences::default(),
             shortfall: None,
@@ -78,12 +72,7 @@ impl Scanner {
 
     /// Whether all tasks are done. Does not ask the kernel for new events.
     pub fn is_complete(&self) -> bool {
-        self.tasks.is_empty() && self.events_are_processed()
-    }
-
-    /// Whether everything that events were about is scanned.
-    pub fn events_are_processed(&self) -> bool {
-        self.event_tasks.is_empty() && self.rechecks.is_empty()
+        self.queue.is_complete()
     }
 
     /// Whether nothing can have changed since the last scan. Does not block.
@@ -105,8 +94,7 @@ impl Scanner {
     /// Starts a scan of everything.
     pub fn rescan(&mut self) {
         self.scanned_unwatched = 0;
-        self.event_tasks.clear();
-        self.tasks = VecDeque::from([ScanTask::Recursive(PathBuf::new())]);
+        self.queue.rescan();
     }
 
     /// Starts a scan of everything when inotify is not in use.
@@ -118,7 +106,10 @@ impl Scanner {
 
     /// Reads these files again in the next scan.
     pub fn recheck(&mut self, changed: impl IntoIterator<Item = (PathBuf, Role)>) {
-        self.rechecks.extend(changed);
+        for (path, role) in changed {
+            let by = path.parent().unwrap_or(Path::new("")).to_owned();
+            self.queue.push_file(Candidate { by, path, role, cause: Cause::Walk, is_link: false });
+        }
     }
 
     /// Adds files of tools. A directory that may hold several of them is scanned once.
@@ -126,9 +117,8 @@ impl Scanner {
         let directories: BTreeSet<PathBuf> = self.tools.add(tools).into_iter().collect();
         for directory in directories {
             // A scan of this directory that waits already finds these files too.
-            let is_waiting = |task: &ScanTask| matches!(task, ScanTask::Recursive(path) | ScanTask::Directory(path) if *path == directory);
-            if !self.tasks.iter().any(is_waiting) {
-                self.tasks.push_back(ScanTask::Directory(directory));
+            if !self.queue.has_directory(&directory) {
+                self.queue.push(ScanTask::Directory(directory), Cause::Walk);
             }
         }
     }
@@ -155,80 +145,97 @@ impl Scanner {
     fn apply_name_event(&mut self, at: PathBuf, name: &OsStr, is_directory: bool) {
         let path = at.join(name);
         let in_repository = self.repositories.contains(&at);
-        let makes_repository = name == "HEAD" && !in_repository;
+        let is_known = self.git_directories.contains(&at) || (in_repository && !links::is_git_place(&at));
+        let makes_repository = name == "HEAD" && !is_known;
         if let Some((repository, _)) = self.references.file(&path) {
             let repository = repository.clone();
             self.push_event_task(ScanTask::Directory(repository));
         }
         // Of a directory that is new in a repository only its own content counts.
         let is_control = control_files::is_interesting(name) && !(is_directory && in_repository);
-        if is_control || makes_repository || self.is_hooks(&at) || self.tools.covers(&path) {
+        let is_state = control_files::is_state_directory(&self.repositories, &at);
+        if is_control || makes_repository || is_state || self.is_hooks(&at) || self.tools.covers(&path) {
             self.push_event_task(ScanTask::Directory(at.clone()));
         }
-        if is_directory && !self.is_skipped(&at, &path) {
+        if !is_directory {
+            self.push_name(path, Cause::Event);
+        } else if !self.is_skipped(&at, &path) {
             self.push_event_task(ScanTask::Recursive(path));
         }
     }
 
     fn push_event_task(&mut self, task: ScanTask) {
-        if self.event_tasks.len() > MAX_DIRECTORIES {
+        if !self.queue.push_event(task) {
             self.rescan();
-        } else if !self.event_tasks.iter().rev().take(8).any(|waiting| *waiting == task) {
-            // A burst is about few places, and only those at the end are compared.
-            self.event_tasks.push_back(task);
         }
     }
 
-    fn is_hooks(&self, path: &Path) -> bool {
+    /// A name that may be a link by which tools come to a place that is not scanned.
+    fn push_name(&mut self, path: PathBuf, cause: Cause) {
+        let is_own = path.file_name().is_none_or(control_files::is_quarantine_name);
+        if is_own || (links::is_in_git(&path) && !self.tools.exposed.concerns(&path)) {
+            return;
+        }
+        match (self.queue.push_name(path, cause), cause) {
+            (true, _) => {}
+            (false, Cause::Event) => self.rescan(),
+            (false, Cause::Walk) => self.set_shortfall("too many links: the rest is not scanned".to_owned()),
+        }
+    }
+
+    pub(super) fn is_hooks(&self, path: &Path) -> bool {
         self.references.has_directory(path)
             || path.file_name().is_some_and(|name| name == "hooks")
                 && path.parent().is_some_and(|above| self.repositories.contains(above))
     }
 
+    /// Whether a directory holds what git keeps there and nothing else that a tool comes to: links to it are dangerous.
     fn is_skipped(&self, directory: &Path, path: &Path) -> bool {
-        self.repositories.contains(directory)
-            && path.file_name().is_some_and(|name| SKIPPED_DIRECTORIES.iter().any(|skipped| name == *skipped))
+        let Some(name) = path.file_name() else { return false };
+        if self.git_directories.contains(directory) {
+            return name == "refs" || name == "logs";
+        }
+        directory.file_name().is_some_and(|name| name == "objects")
+            && directory.parent().is_some_and(|above| self.git_directories.contains(above))
+            && links::is_object_directory(name)
     }
 
     /// Scans what events were about and then the rest, until a deadline. Each control file goes to `found`.
     /// Reads no new events, so that a flood of changes does not keep it from its end.
     pub fn scan(&mut self, tree: &Tree, deadline: Instant, found: &mut impl FnMut(ControlFile)) {
-        for path in std::mem::take(&mut self.unreadable) {
-            self.event_tasks.push_back(ScanTask::Recursive(path));
-        }
-        for (path, role) in std::mem::take(&mut self.rechecks) {
-            let by = path.parent().unwrap_or(Path::new("")).to_owned();
-            self.inspect(tree, &by, path, role, found);
-        }
-        loop {
-            let is_event = !self.event_tasks.is_empty();
-            let queue = if is_event { &mut self.event_tasks } else { &mut self.tasks };
-            let Some(task) = queue.pop_front() else { return };
-            let (path, is_deep) = match task {
-                ScanTask::Recursive(path) => (path, true),
-                ScanTask::Directory(path) => (path, false),
-            };
-            self.scan_directory(tree, &path, is_deep, is_event, &mut |mut file| {
-                if is_event {
-                    // An event was about it, whatever its times say: a moved directory keeps the times of its files.
-                    file.changed_at = i64::MAX;
-                }
-                found(file);
-            });
-            if Instant::now() >= deadline {
-                return;
+        if !std::mem::replace(&mut self.has_retried, true) {
+            for path in std::mem::take(&mut self.unreadable) {
+                self.queue.push(ScanTask::Recursive(path), Cause::Event);
             }
+        }
+        let mut bytes_read = 0;
+        while let Some(step) = self.queue.take_next() {
+            match step {
+                Step::Read(candidate) => {
+                    if let Some(file) = self.read(tree, candidate) {
+                        if let FileContent::File { bytes, .. } = &file.content {
+                            bytes_read += bytes.len();
+                        }
+                        found(file);
+                    }
+                }
+                Step::Scan(task, cause) => self.scan_directory(tree, task, cause),
+                Step::Name(path, cause) => self.inspect_name(tree, path, cause),
+            }
+            if bytes_read >= MAX_SLICE_BYTES || Instant::now() >= deadline {
+                break;
+            }
+        }
+        if self.queue.is_complete() {
+            self.has_retried = false;
         }
     }
 
-    fn scan_directory(
-        &mut self,
-        tree: &Tree,
-        path: &Path,
-        is_deep: bool,
-        is_event: bool,
-        found: &mut impl FnMut(ControlFile),
-    ) {
+    fn scan_directory(&mut self, tree: &Tree, task: ScanTask, cause: Cause) {
+        let (path, is_deep) = match &task {
+            ScanTask::Recursive(path) => (path.as_path(), true),
+            ScanTask::Directory(path) => (path.as_path(), false),
+        };
         let directory = match tree.directory(path) {
             Ok(directory) => directory,
             // Gone, a link, a file, or another file system.
@@ -259,18 +266,27 @@ impl Scanner {
                 self.push_event_task(ScanTask::Recursive(path.to_owned()));
             }
             self.repositories.insert(path.to_owned());
-            self.inspect_repository(tree, path, has, found);
+            match has("HEAD") && links::is_git_place(path) {
+                true => self.git_directories.insert(path.to_owned()),
+                false => self.git_directories.remove(path),
+            };
+            self.inspect_repository(path, has, cause);
         } else {
             self.repositories.remove(path);
+            self.git_directories.remove(path);
         }
-        self.inspect_names(tree, path, &names, found);
+        self.inspect_names(path, &names, cause);
+        for (name, _) in names.iter().filter(|(_, kind)| kind.may_be_link()) {
+            self.push_name(path.join(name), cause);
+        }
         if is_deep {
-            let below =
-                names.iter().filter(|(_, is_directory)| *is_directory).map(|(name, _)| path.join(name));
-            let below: Vec<PathBuf> = below.filter(|below| !self.is_skipped(path, below)).collect();
-            // What an event was about is scanned completely before the rest.
-            let queue = if is_event { &mut self.event_tasks } else { &mut self.tasks };
-            queue.extend(below.into_iter().map(ScanTask::Recursive));
+            let below = names.iter().filter(|(_, kind)| kind.may_be_directory());
+            for below in below.map(|(name, _)| path.join(name)) {
+                if !self.is_skipped(path, &below) {
+                    // What an event was about is scanned completely before the rest.
+                    self.queue.push(ScanTask::Recursive(below), cause);
+                }
+            }
         }
     }
 
@@ -291,91 +307,11 @@ impl Scanner {
         }
     }
 
-    /// The control files among the names of a directory, except a repository's own.
-    fn inspect_names(
-        &mut self,
-        tree: &Tree,
-        path: &Path,
-        names: &[(OsString, bool)],
-        found: &mut impl FnMut(ControlFile),
-    ) {
-        let has = |wanted: &str| names.iter().any(|(name, _)| name == wanted);
-        if self.is_hooks(path) {
-            for (name, _) in names.iter().filter(|(name, _)| control_files::is_hook(name)) {
-                self.inspect(tree, path, path.join(name), Role::Hook, found);
-            }
-        }
-        if has(".git") {
-            self.inspect(tree, path, path.join(".git"), Role::Pointer, found);
-        }
-        if has(".gitmodules") {
-            self.inspect(tree, path, path.join(".gitmodules"), Role::Config(ConfigKind::Modules), found);
-        }
-        let is_rebase = path.file_name().is_some_and(|name| name == "rebase-merge");
-        if is_rebase && has("git-rebase-todo") {
-            self.inspect(tree, path, path.join("git-rebase-todo"), Role::RebaseTodo, found);
-        }
-        for (named, role) in self.references.files_in(path) {
-            self.inspect(tree, path, named, role, found);
-        }
-        let is_inside = self.tools.covers(path);
-        let tools: Vec<PathBuf> = names
-            .iter()
-            .filter(|(name, _)| {
-                (is_inside || self.tools.has_name(name)) && !control_files::is_quarantine_name(name)
-            })
-            .map(|(name, _)| path.join(name))
-            .filter(|path| self.tools.covers(path))
-            .collect();
-        tools.into_iter().for_each(|tool| self.inspect(tree, path, tool, Role::Tool, found));
-    }
-
-    fn inspect_repository(
-        &mut self,
-        tree: &Tree,
-        path: &Path,
-        has: impl Fn(&str) -> bool,
-        found: &mut impl FnMut(ControlFile),
-    ) {
-        let role = Role::Config(ConfigKind::Repository);
-        for (name, role) in [
-            ("config", role),
-            ("config.worktree", role),
-            ("commondir", Role::Pointer),
-            ("hooks", Role::Hooks),
-        ] {
-            if has(name) {
-                self.inspect(tree, path, path.join(name), role, found);
-            }
-        }
-        for (named, role) in self.references.files_of(path) {
-            self.inspect(tree, path, named, role, found);
-        }
-    }
-
     /// Follows what an accepted configuration includes or runs: it counts as a part of it.
     pub fn follow_references(&mut self, tree: &Tree, config: &Path, bytes: &[u8]) {
         for directory in self.references.add_config(tree, config, bytes) {
             self.push_event_task(ScanTask::Directory(directory));
         }
-    }
-
-    /// Reads one control file and watches it from now on. `by`: the directory whose scan finds it.
-    fn inspect(
-        &mut self,
-        tree: &Tree,
-        by: &Path,
-        path: PathBuf,
-        role: Role,
-        found: &mut impl FnMut(ControlFile),
-    ) {
-        if let Ok(place) = tree.open_path(&path)
-            && fstat(&place).is_ok_and(|stat| stat.st_mode & libc::S_IFMT != libc::S_IFDIR)
-        {
-            self.inotify.watch_file(&place, by);
-        }
-        let (content, changed_at) = tree.content(&path);
-        found(ControlFile { path, role, content, changed_at });
     }
 
     fn exceeds_max_directories(&mut self, directories: usize) -> bool {

@@ -1,7 +1,7 @@
 //! The files of tools other than git: their paths in a workspace, and which content of one runs nothing.
 //!
 //! What the shipped list names counts wherever it is in the workspace, since people open and enter what is below a root, too;
-//! what a profile adds is relative to the root. Pure.
+//! what a profile adds is relative to the root. A `*` in a name stands for any text. Pure.
 
 use std::{
     collections::BTreeSet,
@@ -9,19 +9,97 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::{
+    control_files,
+    links::{self, ExposedPaths},
+};
 use crate::policy::workspace_files;
+
+/// The maximum number of accepted links in place of directories that tools' files are in.
+const MAX_LINKS: usize = 64;
 
 /// The paths of tools' files and directories.
 #[derive(Debug, Default)]
 pub struct ToolPaths {
     /// Relative to the root.
-    rooted: BTreeSet<PathBuf>,
+    rooted: PlaceSet,
     /// Wherever they are.
-    nested: BTreeSet<PathBuf>,
-    /// The last names of both: most paths have none of them.
-    names: BTreeSet<OsString>,
+    nested: PlaceSet,
     /// What was added last: most commands have the same profile.
     last_added: Vec<PathBuf>,
+    /// Accepted links in place of directories that tools' files are in, and where each leads.
+    links: Vec<(PathBuf, PathBuf)>,
+    /// Places in stores that links lead to: tools' files in them count.
+    pub exposed: ExposedPaths,
+}
+
+/// Places of tools: relative paths, in which `*` in a name stands for any text.
+#[derive(Debug, Default)]
+struct PlaceSet {
+    exact: BTreeSet<PathBuf>,
+    patterns: BTreeSet<PathBuf>,
+    /// The last names of both: most paths have none of them.
+    names: BTreeSet<OsString>,
+    name_patterns: BTreeSet<String>,
+    /// The directories on the way to them, except git's own.
+    ways: BTreeSet<PathBuf>,
+}
+
+/// A tool's place, in a path.
+#[derive(Debug, PartialEq, Eq)]
+struct ToolPlace {
+    /// What is above it.
+    above: PathBuf,
+    /// The place itself.
+    root: PathBuf,
+    /// As it is listed.
+    tool: PathBuf,
+}
+
+impl PlaceSet {
+    /// Adds a place. Returns whether it is new.
+    fn insert(&mut self, path: PathBuf) -> bool {
+        let is_pattern = path.to_string_lossy().contains('*');
+        let is_new = match is_pattern {
+            true => self.patterns.insert(path.clone()),
+            false => self.exact.insert(path.clone()),
+        };
+        if let (true, Some(name)) = (is_new, path.file_name()) {
+            match name.to_str().filter(|name| name.contains('*')) {
+                Some(pattern) => self.name_patterns.insert(pattern.to_owned()),
+                None => self.names.insert(name.to_owned()),
+            };
+            let ways =
+                path.ancestors().skip(1).filter(|way| way.file_name().is_some() && !way.ends_with(".git"));
+            self.ways.extend(ways.map(Path::to_owned));
+        }
+        is_new
+    }
+
+    fn has_name(&self, name: &OsStr) -> bool {
+        self.names.contains(name) || self.name_patterns.iter().any(|pattern| is_match(pattern, name))
+    }
+
+    /// The place that is at the end of a path, or of all of it.
+    fn find(&self, at: &Path, extent: Extent) -> Option<&Path> {
+        let is_it = |place: &Path| match extent {
+            Extent::Whole => at.iter().count() == place.iter().count(),
+            Extent::End => true,
+        };
+        let exact = match extent {
+            Extent::Whole => self.exact.get(at),
+            Extent::End => self.exact.iter().find(|place| at.ends_with(place)),
+        };
+        let pattern = || self.patterns.iter().find(|place| is_it(place) && ends_with_pattern(at, place));
+        exact.or_else(pattern).map(PathBuf::as_path)
+    }
+}
+
+/// How much of a path is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    Whole,
+    End,
 }
 
 impl ToolPaths {
@@ -37,31 +115,26 @@ impl ToolPaths {
             return directories;
         }
         self.last_added = protected.to_vec();
-        if self.nested.is_empty() {
-            let judged = workspace_files::inspected().iter().map(|judged| judged.path.clone());
-            judged.for_each(|path| self.add_nested(path));
+        if self.nested.exact.is_empty() {
+            for judged in workspace_files::inspected() {
+                self.nested.insert(judged.path.clone());
+            }
         }
         for path in protected {
             if !self.rooted.insert(path.clone()) {
                 continue;
             }
-            self.names.extend(path.file_name().map(OsStr::to_owned));
             directories.push(path.parent().unwrap_or(Path::new("")).to_owned());
             if workspace_files::is_nested(path) {
-                self.add_nested(path.clone());
+                self.nested.insert(path.clone());
             }
         }
         directories
     }
 
-    fn add_nested(&mut self, path: PathBuf) {
-        self.names.extend(path.file_name().map(OsStr::to_owned));
-        self.nested.insert(path);
-    }
-
     /// Whether a place of that name can be a tool's, without being in a tool's directory.
     pub fn has_name(&self, name: &OsStr) -> bool {
-        self.names.contains(name)
+        self.rooted.has_name(name) || self.nested.has_name(name)
     }
 
     /// Whether a place is a tool's, or in a tool's directory.
@@ -70,43 +143,98 @@ impl ToolPaths {
     }
 
     /// The part of a path that a tool knows it by: `.vscode/tasks.json` of `a/b/.vscode/tasks.json`.
-    pub fn path_within_tool<'a>(&self, path: &'a Path) -> Option<&'a Path> {
-        let (above, _) = self.split(path)?;
-        path.strip_prefix(above).ok()
+    pub fn path_within_tool(&self, path: &Path) -> Option<PathBuf> {
+        let place = self.split(path)?;
+        path.strip_prefix(&place.above).ok().map(Path::to_owned)
     }
 
     /// The tool's own place, of a path in it.
     pub fn tool_root(&self, path: &Path) -> Option<PathBuf> {
-        let (above, tool) = self.split(path)?;
-        Some(above.join(tool))
+        Some(self.split(path)?.root)
     }
 
     /// Whether a place is in the list of the root itself, of which what is there is read-only in every sandbox.
     pub fn is_rooted(&self, path: &Path) -> bool {
-        path.ancestors().any(|at| self.rooted.contains(at))
+        path.ancestors().any(|at| self.rooted.exact.contains(at))
     }
 
-    /// What is above the tool's place, and the tool.
-    fn split<'a>(&'a self, path: &'a Path) -> Option<(&'a Path, &'a Path)> {
-        if !path.components().any(|part| self.names.contains(part.as_os_str())) {
+    /// Whether a directory at this place can have a tool's file in it: a link there leads the tool to another file.
+    pub fn is_on_the_way(&self, path: &Path) -> bool {
+        self.rooted.ways.contains(path)
+            || self.nested.ways.iter().any(|way| {
+                path.ends_with(way)
+                    && path.ancestors().nth(way.iter().count()).is_some_and(|above| !self.is_in_store(above))
+            })
+    }
+
+    /// Adds an accepted link in place of such a directory. Returns whether it is new.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn add_link(&mut self, link: PathBuf, target: PathBuf) -> Result<bool, String> {
+        let link = (link, target);
+        if self.links.contains(&link) {
+            return Ok(false);
+        }
+        if self.links.len() >= MAX_LINKS {
+            return Err(format!("more than {MAX_LINKS} links in place of tools' directories"));
+        }
+        self.links.push(link);
+        Ok(true)
+    }
+
+    /// A path as it is written by way of an accepted link.
+    fn behind_links<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (PathBuf, &'a Path)> {
+        self.links.iter().filter_map(move |(link, target)| {
+            let below = path.strip_prefix(target).ok().filter(|below| !below.as_os_str().is_empty())?;
+            Some((link.join(below), link.as_path()))
+        })
+    }
+
+    fn is_in_store(&self, path: &Path) -> bool {
+        links::is_in_store(path) && !self.exposed.reaches(path)
+    }
+
+    /// The tool's place in a path, by itself or by way of an accepted link.
+    fn split(&self, path: &Path) -> Option<ToolPlace> {
+        if !path.iter().any(|name| self.has_name(name)) {
             return None;
         }
-        let is_store = |at: &Path| at.components().any(|part| workspace_files::is_store(part.as_os_str()));
+        self.split_directly(path).or_else(|| {
+            self.behind_links(path).find_map(|(written, link)| {
+                let place = self.split_directly(&written)?;
+                // As much is below it by either way.
+                let below = written.strip_prefix(&place.root).ok()?.iter().count();
+                let root = path.ancestors().nth(below)?.to_owned();
+                // The tool itself is not what is linked.
+                let is_below = place.root.starts_with(link);
+                let above = root.parent().unwrap_or(Path::new("")).to_owned();
+                is_below.then_some(ToolPlace { above, root, tool: place.tool })
+            })
+        })
+    }
+
+    fn split_directly(&self, path: &Path) -> Option<ToolPlace> {
         // The outermost counts: a tool's directory may hold another one's.
         let ancestors: Vec<&Path> = path.ancestors().collect();
         ancestors.into_iter().rev().find_map(|at| {
-            if let Some(tool) = self.rooted.get(at) {
-                return Some((Path::new(""), tool.as_path()));
+            if let Some(tool) = self.rooted.find(at, Extent::Whole) {
+                let (root, tool) = (at.to_owned(), tool.to_owned());
+                return Some(ToolPlace { above: PathBuf::new(), root, tool });
             }
-            let tool = self.nested.iter().find(|tool| at.ends_with(tool))?;
-            let above = at.ancestors().nth(tool.components().count())?;
-            (!is_store(above)).then_some((above, tool.as_path()))
+            let tool = self.nested.find(at, Extent::End)?;
+            let above = at.ancestors().nth(tool.iter().count())?;
+            (!self.is_in_store(above)).then(|| ToolPlace {
+                above: above.to_owned(),
+                root: at.to_owned(),
+                tool: tool.to_owned(),
+            })
         })
     }
 
     /// Whether a file's content runs nothing.
     pub fn is_harmless(&self, path: &Path, bytes: &[u8]) -> bool {
-        let Some((_, tool)) = self.split(path) else { return false };
+        let Some(ToolPlace { tool, .. }) = self.split(path) else { return false };
         let judged = workspace_files::inspected().iter().find(|judged| judged.path == tool);
         judged.is_some_and(|judged| {
             if !judged.sections.is_empty() {
@@ -119,10 +247,32 @@ impl ToolPaths {
     }
 }
 
+/// Whether a path ends with a place whose names have `*` in them.
+fn ends_with_pattern(path: &Path, place: &Path) -> bool {
+    let mut names = path.iter().rev();
+    place.iter().rev().all(|pattern| {
+        names.next().is_some_and(|name| pattern.to_str().is_some_and(|pattern| is_match(pattern, name)))
+    })
+}
+
+/// Whether a name is one of a pattern's, in which `*` stands for any text. Names that the gateway gives are not.
+fn is_match(pattern: &str, name: &OsStr) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return name == pattern };
+    let text = name.to_string_lossy();
+    let Some(mut left) = text.strip_prefix(start) else { return false };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    for part in middle.split('*') {
+        let Some(at) = left.find(part) else { return false };
+        left = &left[at + part.len()..];
+    }
+    left.ends_with(end) && !control_files::is_quarantine_name(name)
+}
+
 /// Whether a file of sections has none but these, and takes in no other file.
 fn has_only(bytes: &[u8], allowed: &[String]) -> bool {
     let mut is_allowed = false;
-    String::from_utf8_lossy(bytes).lines().all(|line| {
+    // Python ends a line at a carriage return alone, too.
+    String::from_utf8_lossy(bytes).split(['\n', '\r']).all(|line| {
         if let Some(section) = line.strip_prefix('[') {
             let name = section.split(']').next().unwrap_or_default();
             is_allowed = allowed.iter().any(|allowed| allowed == name);
@@ -142,8 +292,11 @@ mod tests {
         tools.add(&[
             ".vscode".into(),
             ".cargo/config.toml".into(),
-            "own".into(),
+            "own/deep/file".into(),
+            "own/x".into(),
             ".pre-commit-config.yaml".into(),
+            ".config/mise.*.toml".into(),
+            "lefthook-local.*".into(),
         ]);
         tools
     }
@@ -151,14 +304,17 @@ mod tests {
     #[test]
     fn shipped_names_count_everywhere_but_where_packages_are_kept_and_others_at_the_root() {
         let tools = tools();
-        for path in [".vscode", "a/b/.vscode", "a/.vscode/tasks.json", "a/.cargo/config.toml", "own/x", "own"]
+        for path in
+            [".vscode", "a/b/.vscode", "a/.vscode/tasks.json", "a/.cargo/config.toml", "own/x/y", "own/x"]
         {
             assert!(tools.covers(Path::new(path)), "{path}");
         }
-        for path in ["a/own", ".cargo", "node_modules/x/.vscode", "a/.pre-commit-config.yaml", "vscode", ""] {
+        for path in
+            ["a/own/x", "own", ".cargo", "node_modules/x/.vscode", "a/.pre-commit-config.yaml", "vscode", ""]
+        {
             assert!(!tools.covers(Path::new(path)), "{path}");
         }
-        assert_eq!(tools.path_within_tool(Path::new("a/.vscode/x/y")), Some(Path::new(".vscode/x/y")));
+        assert_eq!(tools.path_within_tool(Path::new("a/.vscode/x/y")), Some(".vscode/x/y".into()));
         assert_eq!(tools.tool_root(Path::new("a/.vscode/x/y")), Some("a/.vscode".into()));
     }
 
@@ -172,6 +328,59 @@ mod tests {
         assert!(is_harmless("c/.hg/hgrc", "# made by clone\n[paths]\ndefault = ssh://x/y\n"));
         assert!(!is_harmless("c/.hg/hgrc", "[paths]\ndefault = x\n[hooks]\nupdate = ./x\n"));
         assert!(!is_harmless("c/.hg/hgrc", "[paths]\n%include ../x\n"));
+        assert!(is_harmless("c/.hg/hgrc", "[paths]\r\ndefault = x\r\n"));
+        assert!(!is_harmless("c/.hg/hgrc", "[paths]\ndefault = x\r[hooks]\rupdate = ./x\r"));
         assert!(!is_harmless(".vscode/tasks.json", "{}"));
+    }
+    #[test]
+    fn a_star_in_a_name_stands_for_any_text_but_for_the_gateways_own_names() {
+        let tools = tools();
+        for path in ["a/.config/mise.dev.toml", ".config/mise.a.local.toml", "lefthook-local.json"] {
+            assert!(tools.covers(Path::new(path)), "{path}");
+        }
+        let own = format!("lefthook-local.yml.provost-quarantine-{}", "0".repeat(26));
+        for path in [".config/mise.toml", "mise.dev.toml", "a/lefthook-local.json", own.as_str()] {
+            assert!(!tools.covers(Path::new(path)), "{path}");
+        }
+        assert_eq!(
+            tools.tool_root(Path::new("a/.config/mise.dev.toml")),
+            Some("a/.config/mise.dev.toml".into())
+        );
+        assert!(!tools.is_rooted(Path::new("lefthook-local.json")), "no mount keeps it as it is");
+        for (pattern, name, expected) in
+            [("a*b*c", "axxbyc", true), ("a*b*c", "axxc", false), ("a*a", "a", false), ("*", "x", true)]
+        {
+            assert_eq!(is_match(pattern, OsStr::new(name)), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_a_tools_file_is_in_is_on_the_way_to_it() {
+        let tools = tools();
+        for path in [".cargo", "a/.cargo", "a/.config", "own", "own/deep", "x/.hg", ".jj/repo"] {
+            assert!(tools.is_on_the_way(Path::new(path)), "{path}");
+        }
+        for path in ["", "a", "a/own", ".vscode", ".git", "node_modules/x/.cargo"] {
+            assert!(!tools.is_on_the_way(Path::new(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_behind_an_accepted_link_counts_as_if_it_were_there() {
+        let mut tools = tools();
+        assert!(!tools.covers(Path::new("c/mise.dev.toml")));
+        assert_eq!(tools.add_link("a/.config".into(), "c".into()), Ok(true));
+        assert_eq!(tools.add_link("a/.config".into(), "c".into()), Ok(false));
+        assert!(tools.covers(Path::new("c/mise.dev.toml")) && !tools.covers(Path::new("c/x")));
+        assert_eq!(tools.tool_root(Path::new("c/mise.dev.toml")), Some("c/mise.dev.toml".into()));
+    }
+
+    #[test]
+    fn a_tools_file_in_a_store_counts_where_a_link_leads_to_it() {
+        let mut tools = tools();
+        assert!(!tools.covers(Path::new("target/y/.vscode/tasks.json")));
+        tools.exposed.add("target/y".into());
+        assert!(tools.covers(Path::new("target/y/.vscode/tasks.json")));
+        assert!(!tools.covers(Path::new("target/z/.vscode/tasks.json")));
     }
 }

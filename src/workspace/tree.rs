@@ -49,6 +49,31 @@ pub enum FileContent {
     Unsupported,
 }
 
+/// What a name in a directory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// Neither.
+    Other,
+    /// Some file systems do not report it. What is no directory then fails to open as one.
+    Unknown,
+}
+
+impl EntryKind {
+    /// Whether it can be a directory.
+    pub fn may_be_directory(self) -> bool {
+        matches!(self, Self::Directory | Self::Unknown)
+    }
+
+    /// Whether it can be a link.
+    pub fn may_be_link(self) -> bool {
+        matches!(self, Self::Link | Self::Unknown)
+    }
+}
+
 /// The files below a root.
 #[derive(Debug)]
 pub struct Tree {
@@ -112,8 +137,20 @@ impl Tree {
         format!("/proc/self/fd/{}", descriptor.as_raw_fd()).into()
     }
 
-    /// The names in a directory, and whether each is a directory.
-    pub fn names(directory: OwnedFd) -> Result<Vec<(OsString, bool)>, Errno> {
+    /// What a link contains; `None` where there is no link.
+    pub fn read_link(&self, path: &Path) -> Option<PathBuf> {
+        let place = self.open_path(path).ok()?;
+        let is_link = kind(&fstat(&place).ok()?) == SFlag::S_IFLNK;
+        is_link.then(|| readlinkat(&place, "").ok()).flatten().map(PathBuf::from)
+    }
+
+    /// Whether a link leads to a regular file, below the root or elsewhere.
+    pub fn leads_to_file(&self, link: &Path) -> bool {
+        std::fs::metadata(self.path.join(link)).is_ok_and(|found| found.is_file())
+    }
+
+    /// The names in a directory, and what each is.
+    pub fn names(directory: OwnedFd) -> Result<Vec<(OsString, EntryKind)>, Errno> {
         let mut names = Vec::new();
         let mut directory = Dir::from_fd(directory)?;
         for entry in directory.iter() {
@@ -123,8 +160,13 @@ impl Tree {
                 continue;
             }
             let name = OsString::from_vec(name.to_vec());
-            // Some file systems do not report the type. What is no directory then fails to open as one.
-            names.push((name, matches!(entry.file_type(), Some(Type::Directory) | None)));
+            let kind = match entry.file_type() {
+                Some(Type::Directory) => EntryKind::Directory,
+                Some(Type::Symlink) => EntryKind::Link,
+                Some(_) => EntryKind::Other,
+                None => EntryKind::Unknown,
+            };
+            names.push((name, kind));
         }
         Ok(names)
     }

@@ -3,8 +3,7 @@
 use std::sync::{Mutex, MutexGuard, Weak, atomic::AtomicBool};
 
 use super::{
-    baseline_store::BaselineStore,
-    integrity_checker::{DangerousChange, IntegrityChecker},
+    baseline_store::BaselineStore, change::DangerousChange, integrity_checker::IntegrityChecker,
     queue::RequestQueue,
 };
 use crate::policy::profile::OnChange;
@@ -21,7 +20,7 @@ pub(super) struct WatchState {
     pub queue: RequestQueue,
     pub checker: Mutex<IntegrityChecker>,
     pub running: Mutex<Vec<RunningCommand>>,
-    /// Why the last complete scan left out some of the workspace.
+    /// Why some of the workspace is not scanned, or not yet.
     pub shortfall: Mutex<Option<String>>,
     pub store: Option<BaselineStore>,
     /// A scan at a command's end was cut short, and its rest is still to be done.

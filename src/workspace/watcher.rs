@@ -5,7 +5,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError, Weak, atomic::Ordering},
+    sync::{Arc, Weak, atomic::Ordering},
     thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -17,12 +17,14 @@ use super::{
     integrity_checker::IntegrityChecker,
     queue::Completion,
     watch_state::{Observer, RunningCommand, WatchState},
-    watcher_thread::WatcherThread,
+    watcher_thread::{FINISH_TIMEOUT, WatcherThread},
 };
 use crate::policy::profile::OnChange;
 
 /// How long the start of a command waits for the thread, on a file system that hangs.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// How much longer the end of a session waits for the thread than the thread takes.
+const FINISH_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How far the clock that stamps files may lag behind.
 const FILE_CLOCK_LAG: Duration = Duration::from_millis(50);
 
@@ -60,7 +62,7 @@ impl Watcher {
         }
         let (ready, is_ready) = oneshot::channel();
         self.state.queue.submit(|requests| requests.starts.push(ready));
-        Some(ScanWaiter(is_ready))
+        Some(ScanWaiter { is_ready, timeout: START_TIMEOUT })
     }
 
     /// Whether the baseline is complete.
@@ -110,16 +112,10 @@ impl Watcher {
         if !self.state.has_pending_scan.load(Ordering::Acquire) {
             return None;
         }
-        let (ready, is_ready) = oneshot::channel();
-        let ready = Mutex::new(Some(ready));
-        let completion = Completion::new(move || {
-            if let Some(ready) = ready.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                // The caller may have stopped waiting.
-                let _ = ready.send(());
-            }
-        });
-        self.state.queue.submit(|requests| requests.ends.push((String::new(), completion)));
-        Some(ScanWaiter(is_ready))
+        let (done, is_ready) = oneshot::channel();
+        self.state.queue.submit(|requests| requests.finishes.push(done));
+        // The thread answers by itself, but on a file system that hangs.
+        Some(ScanWaiter { is_ready, timeout: FINISH_TIMEOUT + FINISH_ANSWER_TIMEOUT })
     }
 
     /// Removes the stored baseline: the last session of the workspace is closed.
@@ -141,14 +137,17 @@ impl Drop for Watcher {
     }
 }
 
-/// A scan that a command waits for.
+/// A scan that a command's start or a session's end waits for.
 #[derive(Debug)]
-pub struct ScanWaiter(oneshot::Receiver<()>);
+pub struct ScanWaiter {
+    is_ready: oneshot::Receiver<bool>,
+    timeout: Duration,
+}
 
 impl ScanWaiter {
-    /// Waits for the scan for at most 5 seconds, and returns whether it was done.
+    /// Waits for the scan for a bounded time, and returns whether it was done.
     pub async fn wait(self) -> bool {
-        matches!(tokio::time::timeout(START_TIMEOUT, self.0).await, Ok(Ok(())))
+        matches!(tokio::time::timeout(self.timeout, self.is_ready).await, Ok(Ok(true)))
     }
 }
 
@@ -159,7 +158,12 @@ mod tests {
     use nix::unistd::{getegid, geteuid};
 
     use super::*;
-    use crate::workspace::{DangerousChange, budget::InotifyBudget, tree::Tree};
+    use crate::workspace::{
+        DangerousChange,
+        budget::InotifyBudget,
+        integrity_checker::{CommandState, ScanMode},
+        tree::Tree,
+    };
 
     const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -187,8 +191,8 @@ mod tests {
         let observer: Arc<dyn Observer> = Arc::new(OtherCommand);
         let watch_two = || {
             let watch = Watcher::start(checker(root.path()), owner(), None).unwrap();
-            if let Some(ScanWaiter(is_ready)) = watch.ensure_baseline(&[]) {
-                is_ready.blocking_recv().unwrap();
+            if let Some(scan) = watch.ensure_baseline(&[]) {
+                assert!(scan.is_ready.blocking_recv().unwrap());
             }
             for id in ["one", "other"] {
                 watch.command_starting(id.to_owned(), Arc::downgrade(&observer), OnChange::default());
@@ -213,5 +217,29 @@ mod tests {
         }
         fs::write(root.path().join(".git/config"), "[core]\n\tbare = false\n").unwrap();
         assert!(!watch_two().end_if_unchanged("one"), "a configuration is in the baseline");
+    }
+    #[test]
+    fn what_a_slice_has_no_time_for_is_left_to_the_next_one() {
+        const REPOSITORIES: usize = 20;
+        let root = tempfile::tempdir().unwrap();
+        let mut checker = checker(root.path());
+        let commands = || CommandState::Ended;
+        checker.scan(ScanMode::Accept, &commands, Instant::now() + TEST_TIMEOUT);
+        assert!(checker.has_baseline && checker.scan_is_complete());
+        for index in 0..REPOSITORIES {
+            let git = root.path().join(format!("{index}/.git"));
+            fs::create_dir_all(&git).unwrap();
+            fs::write(git.join("config"), "[core]\n\tfsmonitor = ./x\n").unwrap();
+        }
+        checker.read_events();
+        checker.rescan_without_inotify();
+        let (mut found, mut slices) = (0, 0);
+        while !checker.scan_is_complete() && slices < 100 * REPOSITORIES {
+            // No time at all: one step of each kind.
+            found += checker.scan(ScanMode::Judge(OnChange::Undo), &commands, Instant::now()).len();
+            slices += 1;
+        }
+        assert_eq!(found, REPOSITORIES);
+        assert!(slices >= REPOSITORIES, "{slices}");
     }
 }

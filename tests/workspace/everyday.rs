@@ -18,6 +18,8 @@ const WORK: &[&str] = &[
     "cp -r project copied; git worktree add -q second other; mv project renamed; git worktree remove --force second",
     "git checkout -q other; for i in 1 2 3; do echo $i > x$i; git add x$i; git commit -qm x$i; done; git rebase -q -x true HEAD~2; git checkout -q -",
     "git branch -D other 2>&1; git config --rename-section remote.origin remote.up; git remote -v; git fsck 2>&1",
+    "mkdir -p dist/x; echo > dist/x/a; ln -s dist/x latest; ln -s ../../file dist/x/f; ln -s nowhere dangling; ln -s target/debug out; ln -sfn dist latest",
+    "git init -q pick; cd pick; git config user.name B; git config user.email b@c.d; echo 1 > file; git add file; git commit -qm 1; git checkout -qb p; for i in 1 2; do echo p$i > file; git commit -qam p$i; done; git checkout -q -; echo q > file; git commit -qam q; ! git cherry-pick -Xours -s p~1 p; git cherry-pick --abort 2>&1 || true; git reset -q --hard; ! git rebase -q p; git rebase --abort; git rebase -q -Xtheirs p; git config alias.sw 'switch -c'; git config diff.tool meld; git config merge.tool vimdiff; git config pull.twohead ort; git config url.git@example.org:.insteadOf https://example.org/; git config remote.up.url https://example.org/x",
     "mkdir -p a/b/c target/debug; for i in 1 2 3 4 5; do echo $i > a/b/c/$i; done; rm -r a; echo ok > Makefile",
 ];
 

@@ -5,6 +5,8 @@ mod support;
 
 mod attacks;
 mod everyday;
+mod git_ways;
+mod links;
 mod obstacles;
 mod sharing;
 mod told;

@@ -220,10 +220,13 @@ fn watch(
 
 /// Nothing of a session runs any more: waits for what is left of looks that were cut short.
 pub(in crate::terminal) async fn finish(session: &Session, workspaces: &Workspaces) {
+    let mut looks = tokio::task::JoinSet::new();
     for rest in workspaces.finish_pending_scans(&session.id.to_string()) {
-        if !rest.wait().await {
-            tracing::error!(session.id = %session.id, "not all that its commands left in its workspace was looked at");
-        }
+        looks.spawn(rest.wait());
+    }
+    // Their outcomes say so, too: a look that was cut short is told with the end of its command.
+    if looks.join_all().await.contains(&false) {
+        tracing::error!(session.id = %session.id, "not all that its commands left in its workspace was looked at");
     }
 }
 

@@ -1,0 +1,144 @@
+//! Which directories of a repository are not scanned, and by which links a tool comes to a place whose files are not
+//! judged where they are: git's objects, and what package managers fill. Pure.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    ops::Bound,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
+
+use super::control_files::{MAX_CONTROL_FILES, SKIPPED_DIRECTORIES};
+use crate::policy::workspace_files;
+
+/// Whether a path is in a directory named `.git`, or is one.
+pub fn is_in_git(path: &Path) -> bool {
+    path.iter().any(|name| name == ".git")
+}
+
+/// Whether a git directory is expected at a path: it is named `.git`, or it is a submodule's or a worktree's in one.
+pub fn is_git_place(path: &Path) -> bool {
+    let names: Vec<&OsStr> = path.iter().collect();
+    let Some(at) = names.iter().rposition(|name| *name == ".git") else { return false };
+    names.get(at + 1).is_none_or(|next| *next == "modules" || *next == "worktrees")
+}
+
+/// Whether git makes a directory of that name in `objects`.
+pub fn is_object_directory(name: &OsStr) -> bool {
+    let name = name.as_bytes();
+    let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    matches!(name, b"pack" | b"info") || (name.len() == 2 && name.iter().all(is_hex))
+}
+
+/// Whether a path is, by its names, a git directory or in a part of one that is not scanned.
+pub fn is_hidden(path: &Path) -> bool {
+    let is_hidden_part = |at: &Path| {
+        let (Some(above), Some(name)) = (at.parent(), at.file_name()) else { return false };
+        if is_git_place(above) && SKIPPED_DIRECTORIES.iter().any(|skipped| name == *skipped) {
+            return name != "objects" || at == path;
+        }
+        let is_objects = above.file_name().is_some_and(|name| name == "objects");
+        is_objects && above.parent().is_some_and(is_git_place) && is_object_directory(name)
+    };
+    is_git_place(path) || path.ancestors().any(is_hidden_part)
+}
+
+/// Whether a path is in a directory that package managers fill, or is one.
+pub fn is_in_store(path: &Path) -> bool {
+    path.iter().any(workspace_files::is_store)
+}
+
+/// The part of a path in a `.git` that stands for what a link in it leads to: up to the name after `.git`.
+pub fn git_entry(path: &Path) -> PathBuf {
+    let names = path.iter().collect::<Vec<_>>();
+    let last = names.iter().rposition(|name| *name == ".git").unwrap_or(names.len());
+    names.into_iter().take(last.saturating_add(2)).collect()
+}
+
+/// Places in stores and in `.git` to which links lead from elsewhere: tools come to what is below them.
+#[derive(Debug, Default)]
+pub struct ExposedPaths(BTreeSet<PathBuf>);
+
+impl ExposedPaths {
+    /// Adds a place. Returns whether it is new.
+    pub fn add(&mut self, path: PathBuf) -> bool {
+        !self.is_full() && self.0.insert(path)
+    }
+
+    /// Whether no more can be added.
+    pub fn is_full(&self) -> bool {
+        self.0.len() >= MAX_CONTROL_FILES
+    }
+
+    /// Whether a place is exposed, in an exposed place, or on the way to one.
+    pub fn concerns(&self, path: &Path) -> bool {
+        let from = (Bound::Included(path), Bound::<&Path>::Unbounded);
+        path.ancestors().any(|at| self.0.contains(at))
+            || self.0.range::<Path, _>(from).next().is_some_and(|next| next.starts_with(path))
+    }
+
+    /// Whether a link leads to a place, or above it, so that it counts as in no store.
+    pub fn reaches(&self, path: &Path) -> bool {
+        path.ancestors()
+            .any(|at| self.0.contains(at) && path.strip_prefix(at).is_ok_and(|below| !is_in_store(below)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_scanned_of_a_repository_is_hidden_and_nothing_else_of_it() {
+        for path in [
+            ".git",
+            "a/.git",
+            "a/.git/objects",
+            ".git/objects/0f/x",
+            ".git/objects/pack",
+            ".git/refs/x",
+            "a/.git/logs",
+            ".git/modules/m/refs/x",
+            ".git/worktrees/w/logs",
+        ] {
+            assert!(is_hidden(Path::new(path)), "{path}");
+        }
+        for path in [
+            "",
+            "a",
+            "objects/0f",
+            "lib/logs/x",
+            ".git/objects/zz",
+            ".git/objects/0f0",
+            ".git/annex/objects/0f/x",
+            ".git/hooks",
+        ] {
+            assert!(!is_hidden(Path::new(path)), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_entry_of_a_git_directory_is_the_name_after_it() {
+        assert_eq!(git_entry(Path::new("a/.git/annex/objects/x")), Path::new("a/.git/annex"));
+        assert_eq!(git_entry(Path::new(".git")), Path::new(".git"));
+        assert_eq!(git_entry(Path::new("a/b")), Path::new("a/b"));
+    }
+
+    #[test]
+    fn what_is_below_an_exposed_place_counts_but_for_another_store_in_it() {
+        let mut exposed = ExposedPaths::default();
+        assert!(exposed.add("target/y".into()) && !exposed.add("target/y".into()));
+        for (path, concerns, reaches) in [
+            ("target/y", true, true),
+            ("target/y/a", true, true),
+            ("target/y/node_modules/b", true, false),
+            ("target", true, false),
+            ("target/yy", false, false),
+            ("a", false, false),
+        ] {
+            let path = Path::new(path);
+            assert_eq!((exposed.concerns(path), exposed.reaches(path)), (concerns, reaches), "{path:?}");
+        }
+    }
+}
