@@ -226,14 +226,14 @@ fn is_plain_word(command: &str, word: &str) -> bool {
         // Options can be shortened.
         let is_running = |option: &String| option.starts_with(name) || name.starts_with(option.as_str());
         return name.is_empty()
-            || !(CONFIG_RULES.running_options.iter().any(is_running) || is_helper_url(value));
+            || !(CONFIG_RULES.running_options.iter().any(is_running) || is_transport_url(value));
     }
     if let Some(options) = word.strip_prefix('-') {
         return are_plain_options(command, options);
     }
     // A new worktree can be a directory outside, which then holds files of any name.
     let is_elsewhere = command == "worktree" && word.contains('/');
-    !word.contains("::") && !is_helper_url(word) && !is_elsewhere
+    !word.contains("::") && !is_transport_url(word) && !is_elsewhere
 }
 
 /// Whether short options, written as one word, run nothing.
@@ -247,7 +247,7 @@ fn are_plain_options(command: &str, options: &str) -> bool {
 }
 
 /// Whether a URL is one for a program: `ext:` with one or two colons, or another program's with two.
-fn is_helper_url(url: &str) -> bool {
+fn is_transport_url(url: &str) -> bool {
     let is_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
     url.trim_start_matches(is_scheme).starts_with("::") || starts_with(url.as_bytes(), "ext:")
 }

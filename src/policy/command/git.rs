@@ -23,10 +23,10 @@ pub fn is_of_git(file: &Resolved, given: &str, programs: &dyn ProgramResolver) -
 
 fn is_directory_of_git(directory: &str, programs: &dyn ProgramResolver) -> bool {
     let git = programs.find_in_path("git");
-    let Some((beside, _)) = git.path().and_then(|path| path.rsplit_once('/')) else { return false };
-    let Some((prefix, last)) = beside.rsplit_once('/') else { return false };
+    let Some((place, _)) = git.path().and_then(|path| path.rsplit_once('/')) else { return false };
+    let Some((prefix, last)) = place.rsplit_once('/') else { return false };
     match last {
-        "git-core" => beside == directory,
+        "git-core" => place == directory,
         "bin" => directory
             .strip_prefix(prefix)
             .and_then(|rest| rest.strip_prefix('/'))
