@@ -209,7 +209,8 @@ fn call() -> impl Strategy<Value = Call> {
 fn run<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(10), future).await.expect("the connection stands still")
+        // Far more than it takes, also byte by byte on a host that is busy.
+        tokio::time::timeout(Duration::from_secs(60), future).await.expect("the connection stands still")
     })
 }
 
