@@ -8,14 +8,16 @@
 use std::{
     collections::HashMap,
     fs::{self, Metadata},
-    io::Read,
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::MetadataExt,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use super::shebang;
+use super::{
+    found_file::{first_line, is_executable, is_unchanged, to_resolved},
+    shebang,
+};
 use crate::{
     policy::{
         ProfileResolvers,
@@ -348,23 +350,6 @@ fn is_stable(path: &Path, access: Access, top: IsMountPoint, above: Option<&Meta
             || above.map_or_else(|| look().is_some_and(|found| is_roots(&found)), is_roots))
 }
 
-/// The first line of a file, if it is a script and was not changed meanwhile.
-fn first_line(file: &FileId) -> Option<shebang::Shebang> {
-    // Do not block on a pipe in its place, and do not follow a link.
-    let opened = fs::File::options()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(&file.path)
-        .ok()?;
-    let metadata = opened.metadata().ok()?;
-    if !metadata.is_file() || !is_identity(file, &metadata) {
-        return None;
-    }
-    let mut beginning = Vec::with_capacity(shebang::MAX_SHEBANG_BYTES);
-    opened.take(shebang::MAX_SHEBANG_BYTES as u64).read_to_end(&mut beginning).ok()?;
-    shebang::parse(&beginning)
-}
-
 /// The components of a path, last first.
 fn components(path: &Path) -> Vec<PathBuf> {
     let part = |component: Component<'_>| match component {
@@ -373,38 +358,6 @@ fn components(path: &Path) -> Vec<PathBuf> {
         Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
     };
     path.components().rev().filter_map(part).collect()
-}
-
-fn to_resolved(path: &Path, metadata: &Metadata, found_at: &Path, way: PathStability) -> Resolved {
-    match (path.to_str(), found_at.to_str()) {
-        (Some(path), Some(found_at)) if metadata.is_file() => Resolved::File(FileId {
-            path: path.to_owned(),
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            changed_nanos: changed_nanos(metadata),
-            lookup_path: found_at.to_owned(),
-            stability: way,
-        }),
-        // A path that is not UTF-8 cannot be evaluated.
-        _ if metadata.is_file() => Resolved::Unknown,
-        _ => Resolved::Missing,
-    }
-}
-
-fn changed_nanos(metadata: &Metadata) -> i64 {
-    metadata.ctime().wrapping_mul(1_000_000_000).wrapping_add(metadata.ctime_nsec())
-}
-
-fn is_identity(file: &FileId, metadata: &Metadata) -> bool {
-    (file.device, file.inode, file.changed_nanos) == (metadata.dev(), metadata.ino(), changed_nanos(metadata))
-}
-
-fn is_unchanged(file: &FileId) -> bool {
-    fs::symlink_metadata(&file.path).is_ok_and(|metadata| metadata.is_file() && is_identity(file, &metadata))
-}
-
-fn is_executable(file: &FileId) -> bool {
-    fs::symlink_metadata(&file.path).is_ok_and(|metadata| metadata.mode() & 0o111 != 0)
 }
 
 #[cfg(test)]
