@@ -68,8 +68,7 @@ async fn each_line_of_fish_has_its_own_output_and_exit_status() {
             assert_eq!(ran.output.trim(), count.to_string(), "{ran:?}");
             assert_eq!(ran.end.ending(), LineEnding::Confirmed);
         }
-        let status = terminal.status().await;
-        assert_eq!(status.activity(), ShellActivity::Idle, "{status:?}");
+        let status = terminal.waits_until(ShellActivity::Idle).await;
         assert!(status.line_id.is_empty());
     })
     .await;
@@ -181,7 +180,8 @@ async fn hooks_keys_and_abbreviations_of_a_line_change_no_later_line() {
         terminal.line("echo hi").await.must_be("hi\n", 0);
         terminal.line("fish_vi_key_bindings").await;
         terminal.line("echo 'x  y'").await.must_be("x  y\n", 0);
-        // A person has typed half a line.
+        // A person has typed half a line. The prompt is there a moment after the end of the line before it.
+        terminal.waits_until(ShellActivity::Idle).await;
         terminal.types("echo half").await;
         terminal.line("echo whole").await.must_be("whole\n", 0);
         // In several rows it looks like what a program has written, until it is taken away.

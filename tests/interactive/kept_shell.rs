@@ -83,8 +83,7 @@ async fn each_line_has_its_own_output_and_exit_status() {
         // What a shell's editor draws of a line that is longer than the screen can come after the mark of the line's begin.
         assert_eq!(ran.output.trim().lines().last(), Some("20000"), "{ran:?}");
         assert_eq!(ran.end.ending(), LineEnding::Confirmed);
-        let status = terminal.status().await;
-        assert_eq!(status.activity(), ShellActivity::Idle, "{status:?}");
+        let status = terminal.waits_until(ShellActivity::Idle).await;
         assert!(status.line_id.is_empty());
     })
     .await;
