@@ -79,6 +79,7 @@ pub(super) fn evaluate(
         labels: &terminal.labels,
         profile: &terminal.profile,
         cwd: &cwd,
+        relative_from: &terminal.relative_from,
         path: &path,
         argv: &argv,
         env: env.as_ref(),

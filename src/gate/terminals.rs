@@ -23,6 +23,8 @@ pub(super) struct Terminal {
     pub(super) principal: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) profile: ProfileName,
+    /// Where relative patterns of rules that deny or ask begin, besides the directory of the process.
+    pub(super) relative_from: Vec<String>,
     /// The rule by which its processes may execute what no rule matches.
     pub(super) starts_any_rule: Option<String>,
     /// What a person has approved of its request.
@@ -58,6 +60,7 @@ impl Terminals {
             principal: added.principal,
             labels: added.labels.into_iter().collect(),
             profile: ProfileName::from_recorded(&added.profile),
+            relative_from: added.relative_from,
             starts_any_rule: Some(added.starts_any_rule).filter(|rule| !rule.is_empty()),
             approved: added
                 .approved

@@ -135,6 +135,7 @@ impl PolicySet {
             principal: request.principal.clone(),
             labels: (*request.labels).clone(),
             cwd: request.cwd.as_str().to_owned(),
+            relative_from: request.relative_from(),
             env: environment::merge_variables(profile, &request.session_env, &request.env),
         };
         Ok(match &request.command {

@@ -43,6 +43,7 @@ pub struct ExecSpec {
     pub(super) time_limit: Option<Duration>,
     pub(super) idle_limit: Option<Duration>,
     pub(super) kill_grace: Duration,
+    pub(super) relative_from: Vec<String>,
     pub(super) starts_any_rule: Option<String>,
     pub(super) approved: Vec<ApprovedCommand>,
 }
@@ -124,6 +125,12 @@ impl ExecSpec {
     /// The working directory.
     pub fn cwd(&self) -> &AbsPath {
         &self.cwd
+    }
+
+    /// Where relative patterns of rules that deny or ask begin, also for what the command executes: the working directory and the
+    /// session's roots.
+    pub fn relative_from(&self) -> &[String] {
+        &self.relative_from
     }
 
     /// The directories in which a bare program name is looked up: the profile's, whatever `PATH` says.

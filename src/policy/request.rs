@@ -174,6 +174,16 @@ pub struct Request {
 }
 
 impl Request {
+    /// Where relative patterns of rules that deny or ask begin: in the working directory and in the session's roots. Never in `/`: all
+    /// programs lie below it.
+    pub(crate) fn relative_from(&self) -> Vec<String> {
+        let paths = std::iter::once(&self.cwd).chain(self.roots.iter()).map(|path| path.as_str());
+        let mut directories: Vec<String> = paths.filter(|path| *path != "/").map(str::to_owned).collect();
+        directories.sort_unstable();
+        directories.dedup();
+        directories
+    }
+
     /// A request that leaves to profile and policy all that a caller may leave to them.
     pub fn plain(principal: String, roots: Arc<[AbsPath]>, cwd: AbsPath, command: CommandSpec) -> Self {
         Self {

@@ -193,6 +193,7 @@ impl Suite {
             principal: own.principal.clone().or(other.principal.clone()).unwrap_or_default(),
             labels: other.labels.clone().into_iter().chain(own.labels.clone()).collect(),
             cwd: own.cwd.clone().or(other.cwd.clone()).unwrap_or_else(|| "/workspace".to_owned()),
+            relative_from: Vec::new(),
             env,
         };
         let resolver = LinkedResolver { links: &self.links };
@@ -242,6 +243,7 @@ fn evaluate_exec(
             labels: &context.labels,
             profile,
             cwd: &context.cwd,
+            relative_from: &context.relative_from,
             path: &executed_path(given, &file, &context.cwd),
             argv,
             env: Some(&context.env),

@@ -161,6 +161,32 @@ fn of_the_environment_only_what_was_named_reaches_a_line() {
 }
 
 #[test]
+fn a_variable_that_is_empty_is_as_one_that_is_not_set() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place);
+    // An empty PROVOST_SHELL_ROOT means the caller's repository, in which the gateway's own program lies.
+    let variables = ["ENV", "PROFILE", "PROGRAM"].map(|name| format!("PROVOST_SHELL_{name}"));
+    for arguments in [&["-c", "pwd"][..], &["pwd"]] {
+        let mut call = call(&place, &gateway, arguments);
+        call.envs(variables.iter().map(|name| (name, "")));
+        let done = output(call);
+        assert_eq!(
+            (code(&done), stdout(&done).trim()),
+            (0, place.work().to_str().unwrap()),
+            "{}",
+            shown(&done)
+        );
+    }
+    let mut through = Command::new(env!("CARGO_BIN_EXE_provost"));
+    through.args(["shell-wrapper", "-c", "pwd"]).current_dir(place.work()).stdin(Stdio::null());
+    through.env("PROVOST_GATEWAY", gateway.address()).env("PROVOST_SHELL_ROOT", place.work());
+    through.envs(variables.iter().map(|name| (name, "")));
+    let done = output(through);
+    assert_eq!((code(&done), stdout(&done).trim()), (0, place.work().to_str().unwrap()), "{}", shown(&done));
+    gateway.stop();
+}
+
+#[test]
 fn without_a_gateway_nothing_runs() {
     let place = Place::new();
     let made = place.work().join("made");

@@ -1,7 +1,13 @@
 //! Who learns of a refused exec: the outcome, `provost run`, its report, the journal.
 
 use crate::support::lacks;
-use std::{fs, path::Path, process::Command, sync::Arc};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+    process::Command,
+    sync::Arc,
+};
 
 use provost::proto::v1::ExecDenialCause;
 use serde_json::Value;
@@ -38,6 +44,8 @@ pub(crate) fn without_gate(policy: &mut toml::Table) {
 pub(crate) fn rules(policy: &mut toml::Table) {
     for rule in [
         format!("id = '{RULE}'\ndecision = 'deny'\nargv = ['touch', 'published', '**']\nreason = '{REASON}'"),
+        "id = 'wrapper'\ndecision = 'deny'\nargv = ['./tool', 'publish', '**']\nreason = 'not from here'"
+            .to_owned(),
         "id = 'careful'\ndecision = 'ask'\nargv = ['touch', 'asked', '**']\nreason = 'it is asked about'"
             .to_owned(),
     ] {
@@ -84,6 +92,34 @@ async fn without_a_gate_a_makefile_does_what_a_rule_denies() {
         assert!(done.outcome.exec_denials.is_empty());
     })
     .await;
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relative_rule_holds_for_a_process_that_has_left_the_workspace() {
+    let gateway = gateway();
+    let session = Session::open(&gateway).await;
+    let workspace = session.workspace.clone();
+    let tool = workspace.join("tool");
+    fs::write(&tool, "#!/bin/sh\necho did $1\n").expect("a file can be made");
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).expect("it can be executable");
+    symlink(&tool, workspace.join("other")).expect("a link can be made");
+    // From a directory below the root: what counts is where the command began, and the roots.
+    fs::create_dir(workspace.join("app")).expect("a directory can be made");
+    for from in [".", "app"] {
+        for name in ["tool", "other"] {
+            let text = format!("cd /tmp; {0} build; {0} publish; echo $?", workspace.join(name).display());
+            fs::write(workspace.join("script"), text).expect("a file can be made");
+            let command = session.command("sh").args([workspace.join("script").display().to_string()]);
+            let done = command.cwd(workspace.join(from)).finish().await;
+            assert_eq!(done.text().lines().next(), Some("did build"), "{}", done.text());
+            assert_eq!(done.text().lines().last(), Some("126"), "{}", done.text());
+            assert!(!done.text().contains("did publish"), "{}", done.text());
+            let [denial] = &done.outcome.exec_denials[..] else { panic!("{:?}", done.outcome) };
+            assert_eq!((denial.rule.as_str(), denial.cwd.as_str()), ("wrapper", "/tmp"));
+        }
+    }
+    session.close().await;
     gateway.stop();
 }
 

@@ -153,6 +153,7 @@ fn explain_exec(
         labels: &request.labels,
         profile: name,
         cwd,
+        relative_from: &request.relative_from(),
         path: &exec_gate::executed_path(command, &file, cwd),
         argv: &argv,
         env: Some(&env),

@@ -20,6 +20,7 @@ pub fn check(source: &RuleSource, rule: &Rule) -> Result<(), RuleError> {
             Some(cwd) => plain(cwd),
             None => "/workspace".into(),
         },
+        relative_from: Vec::new(),
         env: source.when.env.iter().map(|(k, v)| (k.clone(), plain(v))).collect(),
     };
     let alone = [rule.counted_everywhere()];

@@ -86,7 +86,7 @@ impl<'a> RuleSubject<'a> {
     fn places(&self, programs: &dyn ProgramResolver) -> &Places {
         self.places.get_or_init(|| {
             let given = self.words.first().and_then(Word::literal).unwrap_or_default();
-            Places::of(given, self.file, self.place, &self.request.cwd, programs)
+            Places::of(given, self.file, self.place, self.request, programs)
         })
     }
 }

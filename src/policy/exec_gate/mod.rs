@@ -37,6 +37,8 @@ pub struct ExecRequest<'a> {
     pub profile: &'a ProfileName,
     /// The working directory of the process; absolute.
     pub cwd: &'a str,
+    /// Where the terminal's command began, and its session's roots; absolute.
+    pub relative_from: &'a [String],
     /// The path as it was given, made absolute.
     pub path: &'a str,
     /// The argument vector. Bytes that are not UTF-8 are replaced.
@@ -106,6 +108,7 @@ impl PolicySet {
             principal: request.principal.to_owned(),
             labels: request.labels.clone(),
             cwd: request.cwd.to_owned(),
+            relative_from: request.relative_from.to_vec(),
             env,
         };
         let mut evaluation = ExecEvaluation { policy: self, request, context, resolver, units: Vec::new() };

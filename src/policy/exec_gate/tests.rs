@@ -118,6 +118,7 @@ impl Exec {
             principal: "uid:1000",
             labels: &self.labels,
             profile: &self.profile,
+            relative_from: &[],
             cwd: "/work",
             path: &self.path,
             argv: &self.argv,

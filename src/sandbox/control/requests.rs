@@ -131,6 +131,7 @@ impl Sandbox {
             principal: extras.principal.clone(),
             labels: extras.labels.clone().into_iter().collect(),
             profile: permit.spec().profile_name().to_string(),
+            relative_from: permit.spec().relative_from().to_vec(),
             starts_any_rule: permit.spec().starts_any_rule().unwrap_or_default().to_owned(),
             approved: permit.spec().approved().iter().map(approved).collect(),
         })
@@ -274,6 +275,7 @@ impl Sandbox {
             principal,
             labels: labels.into_iter().collect(),
             profile: permit.spec().profile_name().to_string(),
+            relative_from: permit.spec().relative_from().to_vec(),
             // That of the terminal stays in force.
             starts_any_rule: String::new(),
             approved: permit.spec().approved().iter().map(approved).collect(),

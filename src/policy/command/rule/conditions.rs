@@ -22,6 +22,8 @@ pub struct RequestContext {
     pub labels: BTreeMap<String, String>,
     /// The working directory that was asked for.
     pub cwd: String,
+    /// Where else a relative pattern of a rule that denies or asks begins: the session's roots, and for an exec where the terminal's command began.
+    pub relative_from: Vec<String>,
     /// The environment that the command would have.
     pub env: BTreeMap<String, String>,
 }

@@ -11,7 +11,7 @@ use super::{
         shell::LineCwd,
     },
     base_name,
-    conditions::resolve_place,
+    conditions::{RequestContext, resolve_place},
 };
 
 /// Where the file of one command lies.
@@ -23,7 +23,7 @@ pub(super) struct Places {
     absolute: Vec<String>,
     /// The same, from each of the directories.
     relative: Vec<String>,
-    /// Where it runs and where the request or the process is, links followed and not.
+    /// Where it runs, where the request or the process is, and where relative patterns begin besides, links followed and not.
     directories: Vec<String>,
 }
 
@@ -32,9 +32,10 @@ impl Places {
         given: &str,
         file: &Resolved,
         place: &LineCwd,
-        cwd: &str,
+        request: &RequestContext,
         programs: &dyn ProgramResolver,
     ) -> Self {
+        let cwd = request.cwd.as_str();
         let followed =
             |directory: &Option<String>| directory.as_deref().and_then(|path| programs.real_directory(path));
         let (here, start) = (resolve_place(cwd, place), resolve_place(cwd, &LineCwd::Start));
@@ -58,8 +59,10 @@ impl Places {
             }
             false => {}
         }
+        let besides =
+            request.relative_from.iter().flat_map(|from| [Some(from.clone()), programs.real_directory(from)]);
         let mut directories: Vec<String> =
-            [here, real_here, start, real_start].into_iter().flatten().collect();
+            [here, real_here, start, real_start].into_iter().chain(besides).flatten().collect();
         for paths in [&mut absolute, &mut directories] {
             paths.sort_unstable();
             paths.dedup();

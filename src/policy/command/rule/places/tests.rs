@@ -40,6 +40,10 @@ fn answer(decision: &str, pattern: &str, given: &str, place: &str) -> Match {
 }
 
 fn answer_in(cwd: &str, decision: &str, pattern: &str, given: &str, place: &str) -> Match {
+    answer_from(&[], cwd, decision, pattern, given, place)
+}
+
+fn answer_from(from: &[&str], cwd: &str, decision: &str, pattern: &str, given: &str, place: &str) -> Match {
     let source = format!("id = 'a'\ndecision = '{decision}'\nargv = ['{pattern}', '**']");
     let source: RuleSource = toml::from_str(&source).unwrap_or_else(|e| panic!("{e}"));
     let rule = Rule::compile(&source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
@@ -48,7 +52,8 @@ fn answer_in(cwd: &str, decision: &str, pattern: &str, given: &str, place: &str)
         "?" => LineCwd::Unknown,
         place => LineCwd::After(place.to_owned()),
     };
-    let request = RequestContext { cwd: cwd.to_owned(), ..RequestContext::default() };
+    let relative_from = from.iter().map(|path| (*path).to_owned()).collect();
+    let request = RequestContext { cwd: cwd.to_owned(), relative_from, ..RequestContext::default() };
     let file = resolve_command(&Workspace, given, &request.cwd, &place);
     let words = [Word::Literal(given.to_owned())];
     let is_itself = !given.contains('/');
@@ -122,6 +127,19 @@ fn a_relative_pattern_denies_the_file_by_whatever_path() {
     for given in ["../gradlew", "/work/gradlew", "../h"] {
         assert_eq!(answer_in("/work/app", "deny", "./gradlew", given, ""), Match::Yes, "{given}");
     }
+    // And for one that has left it.
+    for given in ["/work/gradlew", "../work/gradlew", "../work/h"] {
+        assert_eq!(answer_in("/srv", "deny", "./gradlew", given, ""), Match::No, "{given}");
+        for (decision, pattern) in [("deny", "./gradlew"), ("ask", "./g*")] {
+            let found = answer_from(&["/work"], "/srv", decision, pattern, given, "");
+            assert_eq!(found, Match::Yes, "{given} {pattern}");
+        }
+        assert_eq!(answer_from(&["/work"], "/srv", "allow", "./gradlew", given, ""), Match::No, "{given}");
+    }
+    assert_eq!(
+        answer_from(&["/work/linked"], "/srv", "deny", "./gradlew", "./other/gradlew", ""),
+        Match::Yes
+    );
     // A pattern for everything below is not about the programs of the system.
     assert_eq!(answer("ask", "./*", "ls", ""), Match::No);
 }
