@@ -26,7 +26,7 @@ use super::{
     connection::Connection,
     process::HostProc,
     setup::GateDescriptors,
-    state::{Gate, MAX_HELD_EXECS, TICK, token},
+    state::{Gate, MAX_EXEC_BYTES, TICK, token},
 };
 use crate::{
     proto::supervisor::{GatePong, ToGateProcess, from_gate_process, to_gate_process},
@@ -74,11 +74,13 @@ impl Gate {
         listener.set_nonblocking(true).map_err(|_| Errno::last())?;
         epoll.add(&listener, readable(token::LISTENER))?;
         seccomp_listener::expect_turns(descriptors.seccomp.as_fd());
+        let waits_killable = seccomp_listener::callers_wait_killable();
         Ok(Self {
             sandbox_id,
             has_cgroups,
             proc: HostProc::new(descriptors.proc)?,
             seccomp: descriptors.seccomp,
+            waits_killable,
             _dead_man: descriptors.dead_man,
             supervisor: Connection::new(socket, &epoll, token::SUPERVISOR)?,
             listener,
@@ -94,6 +96,7 @@ impl Gate {
             terminals: Default::default(),
             refusals: Default::default(),
             reports: Default::default(),
+            received: Default::default(),
             held: Default::default(),
             verifying: Default::default(),
             seized: Default::default(),
@@ -123,10 +126,13 @@ impl Gate {
                 self.trace_events();
             }
             if ready.seccomp.contains(PollFlags::POLLIN) {
-                self.notified();
+                self.receive_calls();
             } else if !ready.seccomp.is_empty() {
                 // No process is left under the filter.
                 exit(EXIT_SANDBOX_ENDED);
+            }
+            if self.has_turn() {
+                self.evaluate_next();
             }
             if !ready.connections.is_empty() {
                 let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
@@ -141,9 +147,13 @@ impl Gate {
         }
     }
 
+    /// Whether a call that was received can be evaluated now.
+    fn has_turn(&self) -> bool {
+        !self.received.is_empty() && self.verified_bytes() < MAX_EXEC_BYTES
+    }
+
     fn wait(&self) -> Result<Ready, Errno> {
-        let has_room = self.held_execs() < MAX_HELD_EXECS;
-        let seccomp = if has_room { PollFlags::POLLIN } else { PollFlags::empty() };
+        let seccomp = if self.has_room() { PollFlags::POLLIN } else { PollFlags::empty() };
         let mut waited = [
             PollFd::new(self.seccomp.as_fd(), seccomp),
             PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
@@ -205,6 +215,9 @@ impl Gate {
     }
 
     fn timeout(&self) -> PollTimeout {
+        if self.has_turn() {
+            return PollTimeout::ZERO;
+        }
         let Some(at) = self.tick_at else { return PollTimeout::NONE };
         // Rounded up: a timer must not fire before its time and spin.
         let left = at.saturating_duration_since(Instant::now()) + Duration::from_micros(999);

@@ -8,9 +8,9 @@ use super::{
     evaluation::evaluate,
     exec_call::ExecCall,
     process::Caller,
-    reading::{ReadFailure, read},
+    reading::{ReadFailure, describe_call, read},
     refusals::Refused,
-    state::{Gate, HeldExec, JudgedExec, MAX_ASKED_EXECS, RECORD_TIMEOUT, Verification},
+    state::{Gate, HeldExec, JudgedExec, MAX_ASKED_EXECS, MAX_EXEC_BYTES, RECORD_TIMEOUT, Verification},
     verdicts::Decided,
 };
 use crate::{
@@ -25,9 +25,22 @@ use crate::{
 };
 
 impl Gate {
-    /// Receives one notification, which is there.
-    pub(super) fn notified(&mut self) {
-        let Ok(Some(notified)) = seccomp_listener::receive(self.seccomp.as_fd()) else { return };
+    /// Receives all calls that wait; there is one. Before it is received, a signal with a handler ends a caller's wait, and its exec fails
+    /// with EINTR: so nothing is evaluated before the last one is received.
+    pub(super) fn receive_calls(&mut self) {
+        loop {
+            if let Ok(Some(notified)) = seccomp_listener::receive(self.seccomp.as_fd()) {
+                self.received.push_back(notified);
+            }
+            if !self.has_room() || !seccomp_listener::has_call(self.seccomp.as_fd()) {
+                return;
+            }
+        }
+    }
+
+    /// Evaluates the first call that was received.
+    pub(super) fn evaluate_next(&mut self) {
+        let Some(notified) = self.received.pop_front() else { return };
         match ExecCall::of(&notified) {
             Ok(call) => self.admit(&notified, call),
             Err(errno) => self.fail(notified.id, errno),
@@ -98,7 +111,8 @@ impl Gate {
             Err(ReadFailure::Gone) => return self.fail(call.id, Errno::EACCES),
             Err(ReadFailure::Errno(errno)) => return self.fail(call.id, errno),
             Err(ReadFailure::Unreadable(reason)) => {
-                return self.deny(call.id, &terminal_id, Exec::default(), Cause::Unreadable, "", &reason);
+                let exec = describe_call(&self.proc, &call);
+                return self.deny(call.id, &terminal_id, exec, Cause::Unreadable, "", &reason);
             }
         };
         let Some(terminal) = self.terminals.get_mut(&terminal_id) else {
@@ -173,6 +187,10 @@ impl Gate {
         if self.asked_execs() >= MAX_ASKED_EXECS {
             return self.deny_judged(&judged, Cause::Unavailable, "too many execs wait for a person");
         }
+        if self.asked_bytes() + judged.exec.bytes() > MAX_EXEC_BYTES {
+            let reason = "the arguments of all execs that wait for a person take too much memory";
+            return self.deny_judged(&judged, Cause::Unavailable, reason);
+        }
         // It may wait for long.
         judged.exec.opened.clear();
         let asked = ExecAsked {
@@ -214,10 +232,16 @@ impl Gate {
                 return;
             }
         }
+        // Where this fails the thread is gone, which will be seen. Before the answer where that does not end its wait: an exec that fails
+        // then stops on its way out of the kernel, and not in the program's next call, which would fail with EINTR.
+        if self.waits_killable {
+            let _ = ptrace::interrupt(thread);
+        }
         // Fails where the caller is gone, and another thread has its number.
         let continued = seccomp_listener::answer(self.seccomp.as_fd(), id, CallAnswer::Continue).is_ok();
-        // Where this fails the thread is gone, which will be seen.
-        let _ = ptrace::interrupt(thread);
+        if !self.waits_killable {
+            let _ = ptrace::interrupt(thread);
+        }
         let judged = match continued {
             true => Some(Box::new(judged)),
             false => {

@@ -55,6 +55,11 @@ pub(super) struct FileVersion {
 }
 
 impl FileVersion {
+    /// Whether it is the file, whatever happened to it meanwhile: that of an open descriptor is no other file's.
+    pub(super) fn is_same_file(self, other: Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
+
     pub(super) fn of(status: &FileStat) -> Self {
         Self {
             device: status.st_dev,
@@ -163,6 +168,18 @@ impl HostProc {
         readlinkat(&self.own, link.as_str()).map(OsStringExt::into_vec)
     }
 
+    /// The path of an open file; of one that was removed or replaced meanwhile, the one that it had.
+    pub(super) fn path_of_file(&self, object: BorrowedFd<'_>, status: &FileStat) -> Result<Vec<u8>, Errno> {
+        // What d_path() adds (fs/d_path.c). A file that has no name any more is not named so itself.
+        const REMOVED: &[u8] = b" (deleted)";
+        let mut path = self.path_of(object)?;
+        // One in memory never had a name, and what it calls itself may be anything.
+        if status.st_nlink == 0 && path.ends_with(REMOVED) && !path.starts_with(b"/memfd:") {
+            path.truncate(path.len() - REMOVED.len());
+        }
+        Ok(path)
+    }
+
     /// Opens a file again, for reading, by a descriptor without that right.
     pub(super) fn open_for_reading(&self, object: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
         use std::os::fd::AsRawFd;
@@ -175,6 +192,11 @@ impl HostProc {
         let status =
             fstatat(&self.directory, format!("{process}/exe").as_str(), nix::fcntl::AtFlags::empty())?;
         Ok(FileVersion::of(&status))
+    }
+
+    /// The same, opened.
+    pub(super) fn open_program(&self, process: i32) -> Result<OwnedFd, Errno> {
+        self.open(&format!("{process}/exe"), OPEN_PATH)
     }
 
     /// The identity of a process's working directory.

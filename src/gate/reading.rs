@@ -18,7 +18,10 @@ use super::{
     memory::CallerMemory,
     process::{FileVersion, HostProc, identity_of},
 };
-use crate::resolve::shebang::{self, MAX_SHEBANG_BYTES, Shebang};
+use crate::{
+    proto::gate::Exec,
+    resolve::shebang::{self, MAX_SHEBANG_BYTES, Shebang},
+};
 
 /// Interpreters of interpreters; the kernel fails a longer chain with ELOOP (fs/exec.c, `exec_binprm`).
 const MAX_INTERPRETERS: usize = 5;
@@ -48,8 +51,48 @@ pub(super) struct ReadExec {
     pub(super) opened: Vec<OwnedFd>,
 }
 
+impl ReadExec {
+    /// What it takes in memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        // A short string takes a vector's fields and the smallest piece of memory.
+        const STRING: usize = 64;
+        let lists = [Some(&self.argv), Some(&self.final_argv), self.env.as_ref()];
+        lists.into_iter().flatten().flatten().map(|string| STRING + string.len()).sum()
+    }
+
+    /// The same exec of other files.
+    pub(super) fn with_files(&self, files: Vec<ReadFile>) -> Self {
+        Self {
+            path: self.path.clone(),
+            absolute_path: self.absolute_path.clone(),
+            argv: self.argv.clone(),
+            env: self.env.clone(),
+            cwd: self.cwd.clone(),
+            directory: self.directory,
+            files,
+            lines: self.lines.clone(),
+            final_argv: self.final_argv.clone(),
+            opened: Vec::new(),
+        }
+    }
+
+    /// Whether its files are still open: then no other file can get their numbers.
+    pub(super) fn holds_its_files(&self) -> bool {
+        !self.opened.is_empty()
+    }
+
+    /// Whether a file is that one of this exec. What is not open any more may have been replaced by another one of the same number, or
+    /// written to since a person was asked: its version counts, too.
+    pub(super) fn is_same_file(&self, file: &ReadFile, now: FileVersion) -> bool {
+        match self.holds_its_files() {
+            true => file.version.is_same_file(now),
+            false => file.version == now,
+        }
+    }
+}
+
 /// A file on the way to what is executed.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ReadFile {
     /// After all links, in the sandbox's view.
     pub(super) path: Vec<u8>,
@@ -192,8 +235,15 @@ fn describe(
     lookup_path: Option<Vec<u8>>,
 ) -> Result<ReadFile, ReadFailure> {
     check_executable(opened.as_fd(), status).map_err(of_lookup)?;
-    let path = proc.path_of(opened.as_fd()).map_err(|errno| of_process("file", errno))?;
+    let path = proc.path_of_file(opened.as_fd(), status).map_err(|errno| of_process("file", errno))?;
     Ok(ReadFile { path, version: FileVersion::of(status), lookup_path })
+}
+
+/// The file that a process executes.
+pub(super) fn executed_file(proc: &HostProc, opened: &OwnedFd) -> Result<ReadFile, Errno> {
+    let status = fstat(opened)?;
+    let path = proc.path_of_file(opened.as_fd(), &status)?;
+    Ok(ReadFile { path, version: FileVersion::of(&status), lookup_path: None })
 }
 
 impl FirstLines {
@@ -210,7 +260,13 @@ impl FirstLines {
             return Ok(known.clone());
         }
         let unreadable = |errno: Errno| ReadFailure::Unreadable(format!("its file cannot be read: {errno}"));
-        let file = proc.open_for_reading(opened.as_fd()).map_err(unreadable)?;
+        let file = match proc.open_for_reading(opened.as_fd()) {
+            Ok(file) => file,
+            // Who may execute it and not read it gets nothing from it as a script. If the kernel reads a first line, the interpreter is another
+            // file than this one, which is seen at the exec.
+            Err(Errno::EACCES) => return Ok(None),
+            Err(errno) => return Err(unreadable(errno)),
+        };
         let mut beginning = [0; MAX_SHEBANG_BYTES];
         let mut filled = 0;
         while filled < beginning.len() {
@@ -230,20 +286,35 @@ impl FirstLines {
     }
 }
 
-/// Whether the scripts on the way to what is executed are still what was read. The process stands at its exec.
-pub(super) fn scripts_are_unchanged(proc: &HostProc, process: i32, files: &[ReadFile]) -> bool {
-    let Some((_, scripts)) = files.split_last() else { return false };
+/// The scripts on the way to what is executed, as they are found now. The process stands at its exec. `None`: they cannot be found.
+pub(super) fn scripts_now(proc: &HostProc, process: i32, exec: &ReadExec) -> Option<Vec<ReadFile>> {
+    let (_, scripts) = exec.files.split_last()?;
     if scripts.is_empty() {
-        return true;
+        return Some(Vec::new());
     }
-    let Ok(working) = proc.directory_of(process) else { return false };
+    let working = proc.directory_of(process).ok()?;
     let lookup = Lookup { proc, thread: Some(process) };
-    scripts.iter().all(|script| {
+    let now = |script: &ReadFile| {
         // What was executed by a descriptor is what was read.
-        let Some(path) = &script.lookup_path else { return true };
-        let opened = lookup.open(working.as_fd(), path, LastLink::Follow);
-        opened.is_ok_and(|(_, now)| FileVersion::of(&now) == script.version)
-    })
+        let Some(path) = &script.lookup_path else { return Some(script.clone()) };
+        let (opened, status) = lookup.open(working.as_fd(), path, LastLink::Follow).ok()?;
+        let version = FileVersion::of(&status);
+        match exec.is_same_file(script, version) {
+            true => Some(script.clone()),
+            false => describe(proc, &opened, &status, Some(path.clone())).ok(),
+        }
+    };
+    scripts.iter().map(now).collect()
+}
+
+/// What is known of a call that could not be read.
+pub(super) fn describe_call(proc: &HostProc, call: &ExecCall) -> Exec {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut memory = CallerMemory::of(call.thread);
+    memory.expect(&[call.path]);
+    let path = memory.path(call.path).unwrap_or_default();
+    let working = proc.directory_of(call.thread).and_then(|working| proc.path_of(working.as_fd()));
+    Exec { path: text(&path), cwd: text(&working.unwrap_or_default()), ..Exec::default() }
 }
 
 fn of_memory(errno: Errno) -> ReadFailure {

@@ -1,7 +1,7 @@
 //! All that the gate's event loop keeps between two turns.
 //!
 //! ```text
-//! notified ─► (its thread group has an exec in verification: queued) ─► read ─► evaluated
+//! notified ─► received ─► (its thread group has an exec in verification: queued) ─► read ─► evaluated
 //!    deny  ─► reported ─ Recorded ─► EACCES
 //!    ask   ─► reported ─ Answer ──► as deny or allow
 //!    allow ─► seized ─► continued ─► at its exec: compared ─► detached, counted
@@ -30,12 +30,15 @@ use super::{
     terminals::Terminals,
     verdicts::{Decided, Verdicts},
 };
-use crate::proto::gate::Exec;
+use crate::{proto::gate::Exec, sys::seccomp_listener::NotifiedCall};
 
 /// Execs that are received and not answered. Beyond this, callers wait in the kernel.
 pub(super) const MAX_HELD_EXECS: usize = 1_024;
 /// Execs that wait for a person. Beyond this they are denied.
 pub(super) const MAX_ASKED_EXECS: usize = 256;
+/// Bytes that arguments and environments of execs take, for those that wait for a person and for those in verification each. Beyond this
+/// the first are denied, and others wait for the second.
+pub(super) const MAX_EXEC_BYTES: usize = 64 << 20;
 /// Connections of gateways, of which one is in use. A further one is closed.
 pub(super) const MAX_CONNECTIONS: usize = 4;
 
@@ -59,6 +62,8 @@ pub(super) struct Gate {
     pub(super) has_cgroups: bool,
     pub(super) proc: HostProc,
     pub(super) seccomp: OwnedFd,
+    /// Whether only what kills a caller ends its wait for an answer.
+    pub(super) waits_killable: bool,
     /// Held open: it kills this process.
     pub(super) _dead_man: OwnedFd,
     pub(super) supervisor: Connection,
@@ -77,6 +82,8 @@ pub(super) struct Gate {
     pub(super) terminals: Terminals,
     pub(super) refusals: Refusals,
     pub(super) reports: Reports,
+    /// Calls that were received and not looked at.
+    pub(super) received: VecDeque<NotifiedCall>,
     /// Execs that wait for an answer of the gateway, by notification.
     pub(super) held: BTreeMap<u64, HeldExec>,
     /// Execs that were continued, by thread group: one for each.
@@ -146,9 +153,25 @@ impl HeldExec {
 }
 
 impl Gate {
-    /// Everything that is received and not answered.
-    pub(super) fn held_execs(&self) -> usize {
-        self.held.len() + self.queued.values().map(VecDeque::len).sum::<usize>()
+    /// Whether another call may be received: there is a bound for what is received and not answered.
+    pub(super) fn has_room(&self) -> bool {
+        let queued: usize = self.queued.values().map(VecDeque::len).sum();
+        self.received.len() + self.held.len() + queued < MAX_HELD_EXECS
+    }
+
+    /// What the execs that wait for a person take.
+    pub(super) fn asked_bytes(&self) -> usize {
+        let bytes = |held: &HeldExec| match held {
+            HeldExec::Asked { judged, .. } => judged.exec.bytes(),
+            HeldExec::Denied { .. } => 0,
+        };
+        self.held.values().map(bytes).sum()
+    }
+
+    /// What the execs in verification take.
+    pub(super) fn verified_bytes(&self) -> usize {
+        let verified = self.verifying.values().filter_map(|one| one.judged.as_ref());
+        verified.map(|judged| judged.exec.bytes()).sum()
     }
 
     pub(super) fn asked_execs(&self) -> usize {

@@ -1,5 +1,5 @@
 //! Verifies an exec at its stop, before the first instruction: file, arguments, environment and directory are those that were
-//! evaluated, or the process is killed.
+//! evaluated, or the process is killed. A file that was replaced meanwhile is evaluated in its place.
 
 use nix::{
     errno::Errno,
@@ -8,10 +8,13 @@ use nix::{
 };
 
 use super::{
-    reading::scripts_are_unchanged,
+    evaluation::evaluate,
+    reading::{ReadFile, executed_file, scripts_now},
     state::{Gate, JudgedExec, RECORD_TIMEOUT, Verification},
+    verdicts::Decided,
 };
 use crate::{
+    policy::ExecDecision,
     proto::gate::{ExecDenied, ask_ended::End, exec_denied::Cause, report},
     sys::ptrace::{self, TraceEvent, Traced},
 };
@@ -57,46 +60,89 @@ impl Gate {
             let _ = ptrace::detach(process, 0);
             return self.finish(process, End::Gone);
         };
-        match self.difference(process, &judged) {
-            None => {
+        let seen = match self.difference(process, &judged) {
+            Ok(None) => Ok(judged),
+            Ok(Some(replaced)) => {
+                self.evaluated_again(process, &judged, replaced).map_err(|failed| (judged, failed))
+            }
+            Err(failed) => Err((judged, failed)),
+        };
+        match seen {
+            Ok(judged) => {
                 let _ = ptrace::detach(process, 0);
                 self.count_run(&judged);
                 self.finish(process, End::Ran);
             }
             // It was killed where it stood, and its end is the next event.
-            Some(_) if ptrace::stack_pointer(process) == Err(Errno::ESRCH) => {
+            Err((judged, _)) if ptrace::stack_pointer(process) == Err(Errno::ESRCH) => {
                 self.end_ask(&judged, End::Gone)
             }
-            Some((cause, reason)) => self.condemn(process, &judged, cause, reason),
+            Err((judged, (cause, reason))) => self.condemn(process, &judged, cause, reason),
         }
     }
 
-    /// What is executed and was not evaluated.
-    fn difference(&self, process: i32, judged: &JudgedExec) -> Option<(Cause, &'static str)> {
+    /// What is executed and was not evaluated: nothing, another file that is to be evaluated, or what is never executed.
+    fn difference(&self, process: i32, judged: &JudgedExec) -> Result<Option<Replaced>, Failed> {
         let exec = &judged.exec;
         let unreadable = |_| (Cause::Unreadable, "what is executed cannot be read");
-        let checks = || {
-            let program = self.proc.program_of(process).map_err(unreadable)?;
-            if exec.files.last().is_none_or(|file| file.version != program) {
-                return Err((Cause::Changed, "another file is executed than was evaluated"));
+        let program = self.proc.program_of(process).map_err(unreadable)?;
+        let is_program = exec.files.last().is_some_and(|file| exec.is_same_file(file, program));
+        if !is_program && (exec.files.len() > 1 || !exec.holds_its_files()) {
+            return Err(OTHER_FILE);
+        }
+        if !self.proc.has_arguments(process, &exec.final_argv).map_err(unreadable)? {
+            return Err((Cause::Changed, "other arguments are executed than were evaluated"));
+        }
+        if let Some(env) = &exec.env
+            && !self.proc.has_environment(process, env).map_err(unreadable)?
+        {
+            return Err((Cause::Changed, "another environment is executed than was evaluated"));
+        }
+        if self.proc.directory_identity(process).map_err(unreadable)? != exec.directory {
+            return Err((Cause::Changed, "it is executed in another directory than was evaluated"));
+        }
+        if !is_program {
+            return Ok(Some(Replaced::Program));
+        }
+        match scripts_now(&self.proc, process, exec) {
+            Some(scripts) if exec.files.starts_with(&scripts) => Ok(None),
+            Some(scripts) if exec.holds_its_files() => Ok(Some(Replaced::Scripts(scripts))),
+            _ => Err(OTHER_SCRIPT),
+        }
+    }
+
+    /// An exec of which a file was replaced since it was evaluated: what is executed instead is evaluated, and goes on if it is allowed.
+    /// Honest programs replace what others execute.
+    fn evaluated_again(
+        &mut self,
+        process: i32,
+        judged: &JudgedExec,
+        replaced: Replaced,
+    ) -> Result<Box<JudgedExec>, Failed> {
+        let (files, failed) = match replaced {
+            Replaced::Program => {
+                let program =
+                    self.proc.open_program(process).and_then(|opened| executed_file(&self.proc, &opened));
+                (vec![program.map_err(|_| OTHER_FILE)?], OTHER_FILE)
             }
-            if !self.proc.has_arguments(process, &exec.final_argv).map_err(unreadable)? {
-                return Err((Cause::Changed, "other arguments are executed than were evaluated"));
+            Replaced::Scripts(mut scripts) => {
+                scripts.extend(judged.exec.files.last().cloned());
+                (scripts, OTHER_SCRIPT)
             }
-            if let Some(env) = &exec.env
-                && !self.proc.has_environment(process, env).map_err(unreadable)?
-            {
-                return Err((Cause::Changed, "another environment is executed than was evaluated"));
-            }
-            if self.proc.directory_identity(process).map_err(unreadable)? != exec.directory {
-                return Err((Cause::Changed, "it is executed in another directory than was evaluated"));
-            }
-            if !scripts_are_unchanged(&self.proc, process, &exec.files) {
-                return Err((Cause::Changed, "another script is executed than was evaluated"));
-            }
-            Ok(())
         };
-        checks().err()
+        let exec = judged.exec.with_files(files);
+        let (Some(policy), _) = self.policy.current() else { return Err(failed) };
+        let terminal = self.terminals.get_mut(&judged.terminal_id).ok_or(failed)?;
+        let verdict = evaluate(&policy, terminal, &exec, &self.proc, &self.names);
+        match verdict.decision {
+            ExecDecision::Allow => Ok(Box::new(JudgedExec {
+                exec,
+                decided: Decided::new(verdict),
+                terminal_id: judged.terminal_id.clone(),
+                ..*judged
+            })),
+            ExecDecision::Ask | ExecDecision::Deny => Err(failed),
+        }
     }
 
     /// It stands before its first instruction, and stays there until the journal has the report.
@@ -148,6 +194,21 @@ impl Gate {
         }
     }
 }
+
+/// Another file than was evaluated.
+#[derive(Debug)]
+enum Replaced {
+    /// The program, of an exec without a script.
+    Program,
+    /// Scripts; the program and its arguments, which have the lines of all scripts, are those that were evaluated.
+    Scripts(Vec<ReadFile>),
+}
+
+/// Why something is not executed.
+type Failed = (Cause, &'static str);
+
+const OTHER_FILE: Failed = (Cause::Changed, "another file is executed than was evaluated");
+const OTHER_SCRIPT: Failed = (Cause::Changed, "another script is executed than was evaluated");
 
 /// The number is still its own: it is traced by this process, which has not reaped it.
 fn kill_traced(process: i32) {

@@ -5,7 +5,10 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use nix::errno::Errno;
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
 
 /// A call that waits for its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +63,25 @@ pub fn receive(listener: BorrowedFd<'_>) -> Result<Option<NotifiedCall>, Errno> 
         Err(Errno::ENOENT | Errno::EINTR) => Ok(None),
         Err(errno) => Err(errno),
     }
+}
+
+/// Whether another call waits to be received.
+#[must_use]
+pub fn has_call(listener: BorrowedFd<'_>) -> bool {
+    let mut waited = [PollFd::new(listener, PollFlags::POLLIN)];
+    poll(&mut waited, PollTimeout::ZERO).is_ok()
+        && waited[0].revents().is_some_and(|ready| ready.contains(PollFlags::POLLIN))
+}
+
+/// Whether this kernel lets a caller wait for its answer until it is killed, once the call was received
+/// (`SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, since Linux 5.19). `false` where that is not known.
+#[must_use]
+pub fn callers_wait_killable() -> bool {
+    let Ok(system) = nix::sys::utsname::uname() else { return false };
+    let release = system.release().to_string_lossy().into_owned();
+    let mut numbers =
+        release.split(|one: char| !one.is_ascii_digit()).map_while(|text| text.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(5), Some(19))
 }
 
 /// Whether the caller still waits: what was read by its number before was its own.

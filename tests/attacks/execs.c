@@ -14,6 +14,9 @@
    execs check FILE ARG...            asks whether FILE may be executed (AT_EXECVE_CHECK)
    execs threads COUNT FILE           leader and thread execute at once
    execs failing THREADS COUNT FILE   each thread executes so often what the kernel refuses
+   execs waiting COUNT FILE           after each exec that the kernel refuses it waits for a signal: how often that is interrupted
+   execs changed SECONDS FILE OTHER   executes FILE while a thread changes its mode, links it, and replaces it by copies of OTHER: how
+                                      many were killed
    execs listener                     tries to install a listener of its own
    execs many COUNT FILE              so many in turn
    execs judged SECONDS FILE          as argv, under a listener that reads the argument, refuses all but "good" and lets the
@@ -126,6 +129,43 @@ static int spawn_for(double seconds, const char *path, char **argv) {
     }
     stop_racing = 1;
     return started;
+}
+
+static int copy_file(const char *from, const char *to) {
+    char part[65536];
+    int in = open(from, O_RDONLY | O_CLOEXEC), out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
+    ssize_t count = -1;
+    while (in >= 0 && out >= 0 && (count = read(in, part, sizeof part)) > 0)
+        if (write(out, part, count) != count) break;
+    if (in >= 0) close(in);
+    if (out >= 0) close(out);
+    return count == 0 ? 0 : -1;
+}
+
+struct change {
+    const char *file, *copied;
+};
+
+static void *change_file(void *argument) {
+    struct change *change = argument;
+    char aside[4096];
+    snprintf(aside, sizeof aside, "%s.aside", change->file);
+    for (int i = 0; !stop_racing; i++) {
+        if (i % 8 == 0) {
+            /* The copy is made by a process of its own: a program that somebody has open for writing cannot be executed. */
+            pid_t child = fork();
+            if (child == 0) _exit(copy_file(change->copied, aside) ? 1 : 0);
+            int status = 1;
+            waitpid(child, &status, 0);
+            if (status == 0) rename(aside, change->file);
+        } else if (i % 2) chmod(change->file, i % 4 == 1 ? 0755 : 0555);
+        else {
+            unlink(aside);
+            if (link(change->file, aside) == 0) unlink(aside);
+        }
+        pause_a_little();
+    }
+    return NULL;
 }
 
 static void say_errno(void) {
@@ -323,6 +363,36 @@ int main(int argc, char **argv) {
         execute_often(argv[4]);
         for (int i = 1; i < threads; i++) pthread_join(others[i], NULL);
         printf("failed %d\n", refused);
+    } else if (!strcmp(mode, "waiting")) {
+        int interrupted = 0;
+        char *arguments[] = {argv[3], NULL};
+        sigset_t signals;
+        sigemptyset(&signals);
+        sigaddset(&signals, SIGUSR2);
+        sigprocmask(SIG_BLOCK, &signals, NULL);
+        for (int i = 0; i < atoi(argv[2]); i++) {
+            struct timespec moment = {0, 1000000};
+            execve(argv[3], arguments, environ);
+            if (sigtimedwait(&signals, NULL, &moment) < 0 && errno == EINTR) interrupted++;
+        }
+        printf("interrupted %d\n", interrupted);
+    } else if (!strcmp(mode, "changed")) {
+        struct change change = {argv[3], argv[4]};
+        int ran = 0, killed = 0;
+        pthread_t changes;
+        pthread_create(&changes, NULL, change_file, &change);
+        char *arguments[] = {argv[3], NULL};
+        for (double end = now() + atof(argv[2]); now() < end;) {
+            pid_t child;
+            int status;
+            if (posix_spawn(&child, argv[3], NULL, NULL, arguments, environ)) continue;
+            waitpid(child, &status, 0);
+            if (WIFSIGNALED(status)) killed++;
+            else ran += WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        }
+        stop_racing = 1;
+        pthread_join(changes, NULL);
+        printf("killed %d, %s\n", killed, ran > 10 ? "others ran" : "nothing ran");
     } else if (!strcmp(mode, "listener")) {
         struct sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
         struct sock_fprog program = {1, allow};

@@ -11,6 +11,7 @@ mod client;
 #[path = "../support/process_state.rs"]
 mod process_state;
 
+mod changes;
 mod ends;
 mod execs;
 mod races;

@@ -118,6 +118,36 @@ async fn a_no_refuses_the_exec_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_arguments_of_all_execs_that_wait_have_a_bound() {
+    let gateway = gateway();
+    let session = Session::open(&gateway).await;
+    // Each exec takes some 4 MB as the gate reads it.
+    let text = "\
+        a=aaaaaaaaaa; a=$a$a$a$a$a$a$a$a$a$a; a=$a$a$a$a$a$a$a$a$a$a; a=$a$a$a$a$a$a$a$a$a$a\n\
+        a=$a$a$a$a$a$a$a$a$a$a; set -- $a $a $a $a $a $a $a $a $a $a; n=0\n\
+        while [ $n -lt 30 ]; do /usr/bin/touch asked \"$@\" & n=$((n+1)); done; wait";
+    let terminal = script(&session, text).create().await;
+    let denied = within("denials", async {
+        loop {
+            let denied = records(&gateway, "exec_denied");
+            if records(&gateway, "exec_asked").len() + denied.len() == 30 {
+                break denied;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+    assert!((4..=18).contains(&denied.len()), "{}", denied.len());
+    for record in denied {
+        assert_eq!(record["cause"], "unavailable", "{record}");
+        assert!(record["reason"].as_str().is_some_and(|reason| reason.contains("memory")), "{record}");
+    }
+    terminal.release().await;
+    session.close().await;
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_ends_with_its_terminal_and_is_not_put_where_nobody_waits() {
     let gateway = gateway();
     let session = Session::open(&gateway).await;
