@@ -189,8 +189,15 @@ fn row(approval: &v1::Approval) -> [String; 8] {
         approval.expires_at.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
         printable::line(&approval.rule).into_owned(),
         printable::line(&approval.cwd).into_owned(),
-        printable::line(&approval.matched_command).into_owned(),
+        asked_commands(approval),
     ]
+}
+
+/// All that the answer is for.
+fn asked_commands(approval: &v1::Approval) -> String {
+    let others = approval.others.iter().map(|other| &other.command);
+    let all = std::iter::once(&approval.matched_command).chain(others);
+    all.map(|command| printable::line(command).into_owned()).collect::<Vec<_>>().join("; and ")
 }
 
 /// An approval, as `-o json` prints it.
@@ -201,6 +208,8 @@ struct ApprovalJson {
     session_id: String,
     principal: String,
     matched_command: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    others: Vec<AskedJson>,
     command: String,
     args: Vec<String>,
     shell_line: bool,
@@ -220,6 +229,14 @@ struct ApprovalJson {
     #[serde(skip_serializing_if = "Option::is_none")]
     connection: Option<ConnectionJson>,
     answer: Option<AnswerJson>,
+}
+
+/// Another command of the request that a rule asks about.
+#[derive(Debug, Serialize)]
+struct AskedJson {
+    command: String,
+    rule: String,
+    reason: String,
 }
 
 /// The exec that waits, within a command that runs.
@@ -263,6 +280,15 @@ impl From<&v1::Approval> for ApprovalJson {
             session_id: approval.session_id.clone(),
             principal: approval.principal.clone(),
             matched_command: approval.matched_command.clone(),
+            others: approval
+                .others
+                .iter()
+                .map(|other| AskedJson {
+                    command: other.command.clone(),
+                    rule: other.rule.clone(),
+                    reason: other.reason.clone(),
+                })
+                .collect(),
             command,
             args: approval.args.clone(),
             shell_line,

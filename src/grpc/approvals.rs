@@ -22,10 +22,10 @@ use crate::{
         Answer, Approval, ApprovalId, ApprovalStatus, ApprovalStore, ApproverDecision, AskedConnection,
         AskedExec, AskedWithin, RequestMode,
     },
-    policy::CommandSpec,
+    policy::{self, CommandSpec},
     proto::v1::{
         Approval as ApprovalWord, ApprovalAnswer, ApprovalConnection, ApprovalDecision, ApprovalExec,
-        ApprovalState, ListApprovalsRequest, ListApprovalsResponse, ResolveApprovalRequest,
+        ApprovalState, AskedCommand, ListApprovalsRequest, ListApprovalsResponse, ResolveApprovalRequest,
         ResolveApprovalResponse, WatchApprovalsRequest, WatchApprovalsResponse, approval,
         approvals_server::Approvals as Service,
     },
@@ -225,6 +225,15 @@ fn approval_message(approval: &Approval) -> ApprovalWord {
         answer: approval.answer.as_deref().map(answer_message),
         exec,
         connection,
+        others: request.question.others.iter().map(asked_message).collect(),
+    }
+}
+
+fn asked_message(asked: &policy::AskedCommand) -> AskedCommand {
+    AskedCommand {
+        command: asked.command.clone(),
+        rule: asked.rule.clone(),
+        reason: asked.reason.clone().unwrap_or_default(),
     }
 }
 
@@ -287,6 +296,7 @@ mod tests {
             rule: "careful".into(),
             command: "touch".into(),
             reason: None,
+            others: Vec::new(),
             digest: Digest::from_bytes([1; 32]),
             generation: 1,
         };

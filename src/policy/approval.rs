@@ -7,8 +7,9 @@ use std::fmt;
 
 use super::{
     command::{
+        rule::Decision,
         shell,
-        verdict::{DecisionReason, RuleVerdict},
+        verdict::{DecisionReason, RuleVerdict, Unit},
     },
     digest::Digest,
     set::PolicySet,
@@ -16,6 +17,17 @@ use super::{
 
 /// The longest part of a command that an error text repeats.
 pub(super) const COMMAND_SHOWN_BYTES: usize = 384;
+
+/// A command of a request that a rule asks about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AskedCommand {
+    /// In its normal form.
+    pub command: String,
+    /// The rule that asks; "opaque" where it is a part that cannot be seen.
+    pub rule: String,
+    /// The rule's own reason, verbatim; or why the command cannot be seen.
+    pub reason: Option<String>,
+}
 
 /// What a person has to decide.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +38,8 @@ pub struct ApprovalQuestion {
     pub command: String,
     /// The rule's own reason, verbatim; or why the command cannot be seen.
     pub reason: Option<String>,
+    /// What else of the request rules ask about: the answer is for all of it.
+    pub others: Vec<AskedCommand>,
     /// The digest of the request.
     pub digest: Digest,
     /// The generation of the policy.
@@ -39,9 +53,22 @@ impl ApprovalQuestion {
         digest: Digest,
         generation: u64,
     ) -> Self {
-        let Some(unit) = verdict.cause() else {
-            return Self { rule: String::new(), command: String::new(), reason: None, digest, generation };
-        };
+        let asked = |unit: &Unit| AskedCommand::of(policy, unit);
+        let mut others: Vec<AskedCommand> = Vec::new();
+        for other in verdict.units.iter().filter(|unit| unit.decision == Decision::Ask).map(asked) {
+            if !others.contains(&other) {
+                others.push(other);
+            }
+        }
+        let first = verdict.cause().map(asked).unwrap_or_default();
+        others.retain(|other| *other != first);
+        let AskedCommand { command, rule, reason } = first;
+        Self { rule, command, reason, others, digest, generation }
+    }
+}
+
+impl AskedCommand {
+    fn of(policy: &PolicySet, unit: &Unit) -> Self {
         let (rule, reason) = match &unit.reason {
             DecisionReason::Rule(id) => {
                 let rule = policy.rules().iter().find(|rule| rule.id == *id);
@@ -55,17 +82,21 @@ impl ApprovalQuestion {
             | DecisionReason::Variable(_)
             | DecisionReason::Conflict(..) => ("default".to_owned(), None),
         };
-        Self { rule, command: shell::print(&unit.words), reason, digest, generation }
+        Self { command: shell::print(&unit.words), rule, reason }
     }
 }
 
 impl fmt::Display for ApprovalQuestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rule, command, reason, .. } = self;
+        let Self { rule, command, reason, others, .. } = self;
         let command = crate::printable::bounded(command, COMMAND_SHOWN_BYTES);
         match reason {
-            Some(reason) => write!(f, "{reason} (rule {rule:?} asks about: {command})"),
-            None => write!(f, "rule {rule:?} asks about: {command}"),
+            Some(reason) => write!(f, "{reason} (rule {rule:?} asks about: {command})")?,
+            None => write!(f, "rule {rule:?} asks about: {command}")?,
+        }
+        match others.len() {
+            0 => Ok(()),
+            count => write!(f, ", and about {count} more of this request"),
         }
     }
 }

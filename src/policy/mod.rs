@@ -49,7 +49,7 @@ pub mod warning;
 pub mod workspace_files;
 
 pub use active::{ActivePolicy, FailedLoad, LoadOutcome, LoadStatus};
-pub use approval::{ApprovalGrant, ApprovalQuestion};
+pub use approval::{ApprovalGrant, ApprovalQuestion, AskedCommand};
 pub use approved_command::ApprovedCommand;
 pub use caller_checks::check_session;
 pub use denial::Denial;

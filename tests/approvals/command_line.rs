@@ -167,6 +167,32 @@ async fn run_on_a_terminal_asks_its_user() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_person_is_shown_all_that_the_answer_is_for() {
+    let gateway = gateway("");
+    let directory = new_workspace(&gateway, None);
+    let line = ["sh", "-c", "touch made; ./tool --all; ./tool --all; touch made"];
+    let mut on_terminal = OnTerminal::start_with(&gateway, &directory, &line);
+    on_terminal.until("[y/N]");
+    for shown in ["touch made\n", "and rule own asks: it is your own\n", "./tool --all\n", "run all 2? [y/N]"]
+    {
+        assert_eq!(
+            on_terminal.shown.replace('\r', "").matches(shown).count(),
+            1,
+            "{shown:?}: {}",
+            on_terminal.shown
+        );
+    }
+    let asked = pending(&gateway).await;
+    let other = serde_json::json!([{"command": "./tool --all", "rule": "own", "reason": "it is your own"}]);
+    assert_eq!((&asked["matched_command"], &asked["others"]), (&"touch made".into(), &other), "{asked}");
+    let table = run(&gateway, &["approvals"]).await;
+    assert!(String::from_utf8_lossy(&table.stdout).contains("touch made; and ./tool --all"), "{table:?}");
+    on_terminal.child.stdin.as_mut().expect("it is a pipe").write_all(b"n\n").expect("it reads");
+    let ended = eventually("the end of the run", || on_terminal.child.try_wait().expect("it is ours")).await;
+    assert_eq!(ended.code(), Some(126), "{}", on_terminal.shown);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_questions_of_a_session_can_be_told_from_others() {
     let gateway = gateway("");
     let (one, other) = (Session::open(&gateway).await, Session::open(&gateway).await);
@@ -219,8 +245,17 @@ struct OnTerminal {
 
 impl OnTerminal {
     fn start(gateway: &Gateway, directory: &std::path::Path) -> Self {
-        let run =
-            format!("{} run --root {} -- touch made", env!("CARGO_BIN_EXE_provost"), directory.display());
+        Self::start_with(gateway, directory, &["touch", "made"])
+    }
+
+    fn start_with(gateway: &Gateway, directory: &std::path::Path, command: &[&str]) -> Self {
+        let command: Vec<String> = command.iter().map(|word| format!("'{word}'")).collect();
+        let run = format!(
+            "{} run --root {} -- {}",
+            env!("CARGO_BIN_EXE_provost"),
+            directory.display(),
+            command.join(" ")
+        );
         let child = Command::new("script")
             .args(["-q", "-e", "-c", &run, "/dev/null"])
             .env("PROVOST_GATEWAY", format!("unix:{}", gateway.socket.display()))

@@ -20,8 +20,8 @@ use tonic::{Code, Status};
 use crate::{
     client::Client,
     proto::v1::{
-        Approval, ApprovalDecision, ApprovalState, CreateTerminalRequest, CreateTerminalResponse,
-        ResolveApprovalRequest, Terminal, WatchApprovalsRequest, approval,
+        Approval, ApprovalDecision, ApprovalState, AskedCommand, CreateTerminalRequest,
+        CreateTerminalResponse, ResolveApprovalRequest, Terminal, WatchApprovalsRequest, approval,
     },
 };
 
@@ -47,6 +47,8 @@ pub struct ApprovalQuestion {
     pub rule: String,
     /// What the rule gives for its reason; may be empty.
     pub reason: String,
+    /// What else of the command rules ask about: the answer is for all of it.
+    pub others: Vec<AskedCommand>,
 }
 
 /// What a person answers.
@@ -217,6 +219,7 @@ pub(in crate::acp) fn question(session: &SessionId, approval: Approval) -> Appro
         cwd: approval.cwd,
         rule: approval.rule,
         reason: approval.reason,
+        others: approval.others,
     }
 }
 

@@ -21,6 +21,7 @@ use super::approval_prompt::{ApprovalQuestion, ApprovalReply};
 use crate::{
     acp::wire::{encode, framing::LineSender},
     printable,
+    proto::v1::AskedCommand,
 };
 
 /// Questions that may be open at once. More are answered with no.
@@ -142,16 +143,20 @@ impl Drop for RequestGuard {
 }
 
 fn request(id: &str, question: &ApprovalQuestion) -> RequestPermissionRequest {
-    let ApprovalQuestion { session, command, matched_command, cwd, rule, reason, .. } = question;
+    let ApprovalQuestion { session, command, matched_command, cwd, rule, reason, others, .. } = question;
     let explanation = match reason.as_str() {
         "" => format!("The policy's rule \"{rule}\" asks before this runs."),
         reason => format!("{reason} (the policy's rule \"{rule}\" asks before this runs)"),
     };
-    let about = if matched_command.is_empty() || matched_command == command {
+    let mut about = if matched_command.is_empty() || (matched_command == command && others.is_empty()) {
         String::new()
     } else {
         format!("\n\nIt is about: {matched_command}")
     };
+    for AskedCommand { command, rule, reason } in others {
+        let separator = if reason.is_empty() { "" } else { ": " };
+        about.push_str(&format!("\n\nAnd about (rule \"{rule}\"{separator}{reason}): {command}"));
+    }
     let text = ContentBlock::Text(TextContent::new(printable::lines(&format!("{explanation}{about}"))));
     let fields = ToolCallUpdateFields::new()
         .title(printable::lines(command).into_owned())

@@ -138,13 +138,28 @@ fn question(approval: &v1::Approval) -> String {
         (None, Some(_)) => (" about a connection of the command", "connect?"),
         (None, None) => ("", "run it?"),
     };
-    format!(
-        "provost: rule {} asks{within}{reason}\nprovost:   {}\nprovost: in {}, session {}\nprovost: {wanted} [y/N] ",
+    let mut question = format!(
+        "provost: rule {} asks{within}{reason}\nprovost:   {}\n",
         printable::line(&approval.rule),
         printable::line(&approval.matched_command),
-        printable::line(&approval.cwd),
-        approval.session_id,
-    )
+    );
+    // The answer is for all of them.
+    for other in &approval.others {
+        let reason = match other.reason.as_str() {
+            "" => String::new(),
+            reason => format!(": {}", printable::line(reason)),
+        };
+        let (rule, command) = (printable::line(&other.rule), printable::line(&other.command));
+        question.push_str(&format!("provost: and rule {rule} asks{reason}\nprovost:   {command}\n"));
+    }
+    let wanted = match approval.others.len() {
+        0 => wanted.to_owned(),
+        others => format!("run all {}?", others + 1),
+    };
+    let cwd = printable::line(&approval.cwd);
+    question
+        .push_str(&format!("provost: in {cwd}, session {}\nprovost: {wanted} [y/N] ", approval.session_id));
+    question
 }
 
 /// Nothing, and the end of input, are a no.

@@ -191,6 +191,7 @@ mod tests {
             Box::new(ApprovalQuestion {
                 rule: "r".into(),
                 reason: None,
+                others: Vec::new(),
                 command: "c".into(),
                 digest: PolicySet::compiled_in().digest(),
                 generation: 1,

@@ -242,6 +242,7 @@ impl Parts {
                 rule: question.rule,
                 command,
                 reason: Some(question.reason).filter(|reason| !reason.is_empty()),
+                others: Vec::new(),
                 digest,
                 generation: question.generation,
             },

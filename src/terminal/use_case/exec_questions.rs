@@ -62,6 +62,7 @@ impl ExecQuestions {
             rule: record.rule,
             command: printable::command(words),
             reason: Some(record.reason).filter(|reason| !reason.is_empty()),
+            others: Vec::new(),
             digest,
             generation,
         };

@@ -80,6 +80,9 @@ impl Requested {
         redactor: &Redactor,
     ) -> RequestedAction {
         question.command = redactor.redact_text(&question.command);
+        for other in &mut question.others {
+            other.command = redactor.redact_text(&other.command);
+        }
         let program = match &self.request.command {
             CommandSpec::ShellLine(line) => CommandSpec::ShellLine(redactor.redact_text(line)),
             CommandSpec::Argv { command, args } => CommandSpec::Argv {

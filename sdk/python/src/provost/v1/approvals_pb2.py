@@ -25,37 +25,39 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aprovost/v1/approvals.proto\x12\nprovost.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd3\x04\n\x08\x41pproval\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.provost.v1.ApprovalState\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x11\n\tprincipal\x18\x04 \x01(\t\x12\x17\n\x0fmatched_command\x18\x05 \x01(\t\x12\x11\n\x07program\x18\x06 \x01(\tH\x00\x12\x14\n\nshell_line\x18\x08 \x01(\tH\x00\x12\x0c\n\x04\x61rgs\x18\x07 \x03(\t\x12\x0b\n\x03\x63wd\x18\t \x01(\t\x12\x0f\n\x07profile\x18\n \x01(\t\x12\x11\n\tenv_names\x18\x0b \x03(\t\x12\x0c\n\x04rule\x18\x0c \x01(\t\x12\x0e\n\x06reason\x18\r \x01(\t\x12\x16\n\x0erequest_digest\x18\x0e \x01(\t\x12\x12\n\ngeneration\x18\x0f \x01(\x04\x12.\n\ncreated_at\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10has_waiting_call\x18\x12 \x01(\x08\x12\x12\n\nrequest_id\x18\x13 \x01(\t\x12*\n\x06\x61nswer\x18\x14 \x01(\x0b\x32\x1a.provost.v1.ApprovalAnswer\x12&\n\x04\x65xec\x18\x15 \x01(\x0b\x32\x18.provost.v1.ApprovalExec\x12\x32\n\nconnection\x18P \x01(\x0b\x32\x1e.provost.v1.ApprovalConnectionB\t\n\x07\x63ommand\"X\n\x12\x41pprovalConnection\x12\x13\n\x0bterminal_id\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x11\n\taddresses\x18\x04 \x03(\t\"]\n\x0c\x41pprovalExec\x12\x13\n\x0bterminal_id\x18\x01 \x01(\t\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x14\n\x0cinterpreters\x18\x03 \x03(\t\x12\x14\n\x0c\x61rgs_omitted\x18\x04 \x01(\r\"\xaa\x01\n\x0e\x41pprovalAnswer\x12.\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0e\x32\x1c.provost.v1.ApprovalDecision\x12\x10\n\x08\x61pprover\x18\x02 \x01(\t\x12\x14\n\x0con_behalf_of\x18\x03 \x01(\t\x12\x0f\n\x07\x63omment\x18\x04 \x01(\t\x12/\n\x0b\x61nswered_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"g\n\x14ListApprovalsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0cpending_only\x18\x02 \x01(\x08\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"Y\n\x15ListApprovalsResponse\x12\'\n\tapprovals\x18\x01 \x03(\x0b\x32\x14.provost.v1.Approval\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"+\n\x15WatchApprovalsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"@\n\x16WatchApprovalsResponse\x12&\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x14.provost.v1.Approval\"\x84\x01\n\x16ResolveApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12.\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0e\x32\x1c.provost.v1.ApprovalDecision\x12\x0f\n\x07\x63omment\x18\x03 \x01(\t\x12\x14\n\x0con_behalf_of\x18\x04 \x01(\t\"A\n\x17ResolveApprovalResponse\x12&\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x14.provost.v1.Approval*\xf5\x01\n\rApprovalState\x12\x1e\n\x1a\x41PPROVAL_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41PPROVAL_STATE_PENDING\x10\x01\x12\x1b\n\x17\x41PPROVAL_STATE_APPROVED\x10\x02\x12\x17\n\x13\x41PPROVAL_STATE_USED\x10\x03\x12\x19\n\x15\x41PPROVAL_STATE_DENIED\x10\x04\x12\x1a\n\x16\x41PPROVAL_STATE_EXPIRED\x10\x05\x12\x1c\n\x18\x41PPROVAL_STATE_WITHDRAWN\x10\x06\x12\x1d\n\x19\x41PPROVAL_STATE_SUPERSEDED\x10\x07*p\n\x10\x41pprovalDecision\x12!\n\x1d\x41PPROVAL_DECISION_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x41PPROVAL_DECISION_APPROVE\x10\x01\x12\x1a\n\x16\x41PPROVAL_DECISION_DENY\x10\x02\x32\x98\x02\n\tApprovals\x12T\n\rListApprovals\x12 .provost.v1.ListApprovalsRequest\x1a!.provost.v1.ListApprovalsResponse\x12Y\n\x0eWatchApprovals\x12!.provost.v1.WatchApprovalsRequest\x1a\".provost.v1.WatchApprovalsResponse0\x01\x12Z\n\x0fResolveApproval\x12\".provost.v1.ResolveApprovalRequest\x1a#.provost.v1.ResolveApprovalResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aprovost/v1/approvals.proto\x12\nprovost.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfd\x04\n\x08\x41pproval\x12\n\n\x02id\x18\x01 \x01(\t\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.provost.v1.ApprovalState\x12\x12\n\nsession_id\x18\x03 \x01(\t\x12\x11\n\tprincipal\x18\x04 \x01(\t\x12\x17\n\x0fmatched_command\x18\x05 \x01(\t\x12\x11\n\x07program\x18\x06 \x01(\tH\x00\x12\x14\n\nshell_line\x18\x08 \x01(\tH\x00\x12\x0c\n\x04\x61rgs\x18\x07 \x03(\t\x12\x0b\n\x03\x63wd\x18\t \x01(\t\x12\x0f\n\x07profile\x18\n \x01(\t\x12\x11\n\tenv_names\x18\x0b \x03(\t\x12\x0c\n\x04rule\x18\x0c \x01(\t\x12\x0e\n\x06reason\x18\r \x01(\t\x12\x16\n\x0erequest_digest\x18\x0e \x01(\t\x12\x12\n\ngeneration\x18\x0f \x01(\x04\x12.\n\ncreated_at\x18\x10 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nexpires_at\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10has_waiting_call\x18\x12 \x01(\x08\x12\x12\n\nrequest_id\x18\x13 \x01(\t\x12*\n\x06\x61nswer\x18\x14 \x01(\x0b\x32\x1a.provost.v1.ApprovalAnswer\x12&\n\x04\x65xec\x18\x15 \x01(\x0b\x32\x18.provost.v1.ApprovalExec\x12\x32\n\nconnection\x18P \x01(\x0b\x32\x1e.provost.v1.ApprovalConnection\x12(\n\x06others\x18Q \x03(\x0b\x32\x18.provost.v1.AskedCommandB\t\n\x07\x63ommand\"=\n\x0c\x41skedCommand\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12\x0c\n\x04rule\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"X\n\x12\x41pprovalConnection\x12\x13\n\x0bterminal_id\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04port\x18\x03 \x01(\r\x12\x11\n\taddresses\x18\x04 \x03(\t\"]\n\x0c\x41pprovalExec\x12\x13\n\x0bterminal_id\x18\x01 \x01(\t\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\x14\n\x0cinterpreters\x18\x03 \x03(\t\x12\x14\n\x0c\x61rgs_omitted\x18\x04 \x01(\r\"\xaa\x01\n\x0e\x41pprovalAnswer\x12.\n\x08\x64\x65\x63ision\x18\x01 \x01(\x0e\x32\x1c.provost.v1.ApprovalDecision\x12\x10\n\x08\x61pprover\x18\x02 \x01(\t\x12\x14\n\x0con_behalf_of\x18\x03 \x01(\t\x12\x0f\n\x07\x63omment\x18\x04 \x01(\t\x12/\n\x0b\x61nswered_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"g\n\x14ListApprovalsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x14\n\x0cpending_only\x18\x02 \x01(\x08\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"Y\n\x15ListApprovalsResponse\x12\'\n\tapprovals\x18\x01 \x03(\x0b\x32\x14.provost.v1.Approval\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"+\n\x15WatchApprovalsRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"@\n\x16WatchApprovalsResponse\x12&\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x14.provost.v1.Approval\"\x84\x01\n\x16ResolveApprovalRequest\x12\x13\n\x0b\x61pproval_id\x18\x01 \x01(\t\x12.\n\x08\x64\x65\x63ision\x18\x02 \x01(\x0e\x32\x1c.provost.v1.ApprovalDecision\x12\x0f\n\x07\x63omment\x18\x03 \x01(\t\x12\x14\n\x0con_behalf_of\x18\x04 \x01(\t\"A\n\x17ResolveApprovalResponse\x12&\n\x08\x61pproval\x18\x01 \x01(\x0b\x32\x14.provost.v1.Approval*\xf5\x01\n\rApprovalState\x12\x1e\n\x1a\x41PPROVAL_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41PPROVAL_STATE_PENDING\x10\x01\x12\x1b\n\x17\x41PPROVAL_STATE_APPROVED\x10\x02\x12\x17\n\x13\x41PPROVAL_STATE_USED\x10\x03\x12\x19\n\x15\x41PPROVAL_STATE_DENIED\x10\x04\x12\x1a\n\x16\x41PPROVAL_STATE_EXPIRED\x10\x05\x12\x1c\n\x18\x41PPROVAL_STATE_WITHDRAWN\x10\x06\x12\x1d\n\x19\x41PPROVAL_STATE_SUPERSEDED\x10\x07*p\n\x10\x41pprovalDecision\x12!\n\x1d\x41PPROVAL_DECISION_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x41PPROVAL_DECISION_APPROVE\x10\x01\x12\x1a\n\x16\x41PPROVAL_DECISION_DENY\x10\x02\x32\x98\x02\n\tApprovals\x12T\n\rListApprovals\x12 .provost.v1.ListApprovalsRequest\x1a!.provost.v1.ListApprovalsResponse\x12Y\n\x0eWatchApprovals\x12!.provost.v1.WatchApprovalsRequest\x1a\".provost.v1.WatchApprovalsResponse0\x01\x12Z\n\x0fResolveApproval\x12\".provost.v1.ResolveApprovalRequest\x1a#.provost.v1.ResolveApprovalResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'provost.v1.approvals_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_APPROVALSTATE']._serialized_start=1541
-  _globals['_APPROVALSTATE']._serialized_end=1786
-  _globals['_APPROVALDECISION']._serialized_start=1788
-  _globals['_APPROVALDECISION']._serialized_end=1900
+  _globals['_APPROVALSTATE']._serialized_start=1646
+  _globals['_APPROVALSTATE']._serialized_end=1891
+  _globals['_APPROVALDECISION']._serialized_start=1893
+  _globals['_APPROVALDECISION']._serialized_end=2005
   _globals['_APPROVAL']._serialized_start=76
-  _globals['_APPROVAL']._serialized_end=671
-  _globals['_APPROVALCONNECTION']._serialized_start=673
-  _globals['_APPROVALCONNECTION']._serialized_end=761
-  _globals['_APPROVALEXEC']._serialized_start=763
-  _globals['_APPROVALEXEC']._serialized_end=856
-  _globals['_APPROVALANSWER']._serialized_start=859
-  _globals['_APPROVALANSWER']._serialized_end=1029
-  _globals['_LISTAPPROVALSREQUEST']._serialized_start=1031
-  _globals['_LISTAPPROVALSREQUEST']._serialized_end=1134
-  _globals['_LISTAPPROVALSRESPONSE']._serialized_start=1136
-  _globals['_LISTAPPROVALSRESPONSE']._serialized_end=1225
-  _globals['_WATCHAPPROVALSREQUEST']._serialized_start=1227
-  _globals['_WATCHAPPROVALSREQUEST']._serialized_end=1270
-  _globals['_WATCHAPPROVALSRESPONSE']._serialized_start=1272
-  _globals['_WATCHAPPROVALSRESPONSE']._serialized_end=1336
-  _globals['_RESOLVEAPPROVALREQUEST']._serialized_start=1339
-  _globals['_RESOLVEAPPROVALREQUEST']._serialized_end=1471
-  _globals['_RESOLVEAPPROVALRESPONSE']._serialized_start=1473
-  _globals['_RESOLVEAPPROVALRESPONSE']._serialized_end=1538
-  _globals['_APPROVALS']._serialized_start=1903
-  _globals['_APPROVALS']._serialized_end=2183
+  _globals['_APPROVAL']._serialized_end=713
+  _globals['_ASKEDCOMMAND']._serialized_start=715
+  _globals['_ASKEDCOMMAND']._serialized_end=776
+  _globals['_APPROVALCONNECTION']._serialized_start=778
+  _globals['_APPROVALCONNECTION']._serialized_end=866
+  _globals['_APPROVALEXEC']._serialized_start=868
+  _globals['_APPROVALEXEC']._serialized_end=961
+  _globals['_APPROVALANSWER']._serialized_start=964
+  _globals['_APPROVALANSWER']._serialized_end=1134
+  _globals['_LISTAPPROVALSREQUEST']._serialized_start=1136
+  _globals['_LISTAPPROVALSREQUEST']._serialized_end=1239
+  _globals['_LISTAPPROVALSRESPONSE']._serialized_start=1241
+  _globals['_LISTAPPROVALSRESPONSE']._serialized_end=1330
+  _globals['_WATCHAPPROVALSREQUEST']._serialized_start=1332
+  _globals['_WATCHAPPROVALSREQUEST']._serialized_end=1375
+  _globals['_WATCHAPPROVALSRESPONSE']._serialized_start=1377
+  _globals['_WATCHAPPROVALSRESPONSE']._serialized_end=1441
+  _globals['_RESOLVEAPPROVALREQUEST']._serialized_start=1444
+  _globals['_RESOLVEAPPROVALREQUEST']._serialized_end=1576
+  _globals['_RESOLVEAPPROVALRESPONSE']._serialized_start=1578
+  _globals['_RESOLVEAPPROVALRESPONSE']._serialized_end=1643
+  _globals['_APPROVALS']._serialized_start=2008
+  _globals['_APPROVALS']._serialized_end=2288
 # @@protoc_insertion_point(module_scope)

@@ -39,7 +39,7 @@ APPROVAL_DECISION_APPROVE: ApprovalDecision
 APPROVAL_DECISION_DENY: ApprovalDecision
 
 class Approval(_message.Message):
-    __slots__ = ("id", "state", "session_id", "principal", "matched_command", "program", "shell_line", "args", "cwd", "profile", "env_names", "rule", "reason", "request_digest", "generation", "created_at", "expires_at", "has_waiting_call", "request_id", "answer", "exec", "connection")
+    __slots__ = ("id", "state", "session_id", "principal", "matched_command", "program", "shell_line", "args", "cwd", "profile", "env_names", "rule", "reason", "request_digest", "generation", "created_at", "expires_at", "has_waiting_call", "request_id", "answer", "exec", "connection", "others")
     ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +62,7 @@ class Approval(_message.Message):
     ANSWER_FIELD_NUMBER: _ClassVar[int]
     EXEC_FIELD_NUMBER: _ClassVar[int]
     CONNECTION_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
     id: str
     state: ApprovalState
     session_id: str
@@ -84,7 +85,18 @@ class Approval(_message.Message):
     answer: ApprovalAnswer
     exec: ApprovalExec
     connection: ApprovalConnection
-    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[ApprovalState, str]] = ..., session_id: _Optional[str] = ..., principal: _Optional[str] = ..., matched_command: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., profile: _Optional[str] = ..., env_names: _Optional[_Iterable[str]] = ..., rule: _Optional[str] = ..., reason: _Optional[str] = ..., request_digest: _Optional[str] = ..., generation: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., has_waiting_call: _Optional[bool] = ..., request_id: _Optional[str] = ..., answer: _Optional[_Union[ApprovalAnswer, _Mapping]] = ..., exec: _Optional[_Union[ApprovalExec, _Mapping]] = ..., connection: _Optional[_Union[ApprovalConnection, _Mapping]] = ...) -> None: ...
+    others: _containers.RepeatedCompositeFieldContainer[AskedCommand]
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[ApprovalState, str]] = ..., session_id: _Optional[str] = ..., principal: _Optional[str] = ..., matched_command: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., profile: _Optional[str] = ..., env_names: _Optional[_Iterable[str]] = ..., rule: _Optional[str] = ..., reason: _Optional[str] = ..., request_digest: _Optional[str] = ..., generation: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., has_waiting_call: _Optional[bool] = ..., request_id: _Optional[str] = ..., answer: _Optional[_Union[ApprovalAnswer, _Mapping]] = ..., exec: _Optional[_Union[ApprovalExec, _Mapping]] = ..., connection: _Optional[_Union[ApprovalConnection, _Mapping]] = ..., others: _Optional[_Iterable[_Union[AskedCommand, _Mapping]]] = ...) -> None: ...
+
+class AskedCommand(_message.Message):
+    __slots__ = ("command", "rule", "reason")
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    command: str
+    rule: str
+    reason: str
+    def __init__(self, command: _Optional[str] = ..., rule: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ApprovalConnection(_message.Message):
     __slots__ = ("terminal_id", "host", "port", "addresses")
