@@ -1,4 +1,4 @@
-//! Patterns of rules: single words, argument vectors, flags.
+//! Patterns of rules: single words and argument vectors.
 //!
 //! Matching has three answers, because parts of a command may not be known before it runs: yes, no, perhaps.
 //! What an answer means for a decision is not decided here.
@@ -194,6 +194,28 @@ impl Element {
     }
 }
 
+impl Element {
+    /// Whether it stands for a word that no option is: a literal, or a glob that begins with a letter or digit.
+    pub fn is_plain_word(&self) -> bool {
+        let is_plain = |text: &TextPattern| match text {
+            TextPattern::Literal(text) => !text.is_empty() && !text.starts_with('-'),
+            TextPattern::Expression(regex) => regex
+                .as_str()
+                .strip_prefix("(?s)^")
+                .is_some_and(|text| text.starts_with(|c: char| c.is_ascii_alphanumeric())),
+        };
+        matches!(self, Self::OneOf(texts) if texts.iter().any(is_plain))
+    }
+
+    /// Whether it stands for this one word.
+    pub fn matches(&self, word: &Word) -> Match {
+        match self {
+            Self::OneOf(texts) => texts.iter().fold(Match::No, |m, text| m.or(text.matches(word))),
+            Self::Rest => Match::Yes,
+        }
+    }
+}
+
 /// Matches arguments (without the program) against the elements behind the program's.
 pub fn match_arguments(elements: &[Element], words: &[Word]) -> Match {
     // One row of the usual table for patterns with gaps: what holds for elements[..i] against words[..j].
@@ -206,12 +228,10 @@ pub fn match_arguments(elements: &[Element], words: &[Word]) -> Match {
                     row[at] = row[at].or(row[at - 1]);
                 }
             }
-            Element::OneOf(texts) => {
+            Element::OneOf(_) => {
                 for at in (1..row.len()).rev() {
-                    let word = &words[at - 1];
-                    let here = texts.iter().fold(Match::No, |m, text| m.or(text.matches(word)));
                     // An unknown word may also turn out to be none or several.
-                    row[at] = row[at - 1].and(here);
+                    row[at] = row[at - 1].and(element.matches(&words[at - 1]));
                 }
                 row[0] = Match::No;
             }
@@ -253,86 +273,6 @@ fn could_match(elements: &[Element], words: &[Word]) -> bool {
         }
     }
     row[words.len()]
-}
-
-/// Options that a rule looks for wherever they stand before `--`.
-#[derive(Debug, Clone)]
-pub struct Flags(Vec<String>);
-
-impl Flags {
-    /// Compiles flags as "-f" or "--force".
-    pub fn compile(sources: &[String]) -> Result<Self, PatternError> {
-        match sources.iter().find(|s| !s.starts_with('-') || s.len() < 2 || *s == "--") {
-            Some(bad) => Err(PatternError::Flag(bad.clone())),
-            None => Ok(Self(sources.to_vec())),
-        }
-    }
-
-    /// Whether one of the flags is among the arguments: alone, with `=VALUE`, or in a cluster of short ones.
-    /// A long option that is cut short is one perhaps.
-    pub fn any(&self, words: &[Word]) -> Match {
-        self.find(words, Dashes::MayBeValue, |flag, text| {
-            if is_flag(flag, text) || is_in_cluster(flag, text) {
-                Match::Yes
-            } else if is_cut_short(flag, text) {
-                Match::Perhaps
-            } else {
-                Match::No
-            }
-        })
-    }
-
-    /// As [`Self::any`], but only as it is written in the rule: what stands in a cluster may be another option's value.
-    pub fn surely_any(&self, words: &[Word]) -> Match {
-        self.find(words, Dashes::End, |flag, text| Match::of(is_flag(flag, text)))
-    }
-
-    fn find(&self, words: &[Word], dashes: Dashes, is: impl Fn(&str, &str) -> Match) -> Match {
-        let mut answer = Match::No;
-        // What a flag counts for, as far as it is known that options still stand here.
-        let mut here = Match::Yes;
-        let mut is_behind_option = false;
-        for word in words {
-            match word.literal() {
-                Some("--") if dashes == Dashes::MayBeValue && is_behind_option && here == Match::Yes => {
-                    here = Match::Perhaps;
-                }
-                Some("--") => break,
-                Some(text) => {
-                    answer = self.0.iter().fold(answer, |answer, flag| answer.or(here.and(is(flag, text))));
-                }
-                None => answer = answer.or(Match::Perhaps),
-            }
-            is_behind_option = word.literal().is_none_or(|text| text.starts_with('-'));
-        }
-        answer
-    }
-}
-
-/// What `--` behind an option is taken for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Dashes {
-    /// The end of the options.
-    End,
-    /// That, or the value of the option before it.
-    MayBeValue,
-}
-
-fn is_flag(flag: &str, text: &str) -> bool {
-    text == flag
-        || (flag.starts_with("--") && text.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')))
-}
-
-fn is_in_cluster(flag: &str, text: &str) -> bool {
-    let short = flag.strip_prefix('-').filter(|f| f.chars().count() == 1 && *f != "-");
-    let cluster = text.strip_prefix('-').filter(|t| !t.starts_with('-'));
-    matches!((short, cluster), (Some(flag), Some(cluster)) if cluster.contains(flag))
-}
-
-/// getopt_long(3) takes a long option for another that it begins.
-fn is_cut_short(flag: &str, text: &str) -> bool {
-    let name = text.split_once('=').map_or(text, |(name, _)| name);
-    flag.starts_with("--") && name.starts_with("--") && name.len() > 2 && flag.starts_with(name)
 }
 
 #[cfg(test)]
@@ -383,18 +323,6 @@ mod tests {
         assert_eq!(matched(&["-rf", "/"], &["$"]), Match::Perhaps);
         assert_eq!(matched(&["-rf"], &["-rf", "$"]), Match::Perhaps);
         assert_eq!(matched(&["-rf"], &["-x", "$"]), Match::No);
-    }
-
-    #[test]
-    fn a_flag_is_found_wherever_it_stands() {
-        let flags = Flags::compile(&["-f".into(), "--force".into()]).unwrap_or_else(|e| panic!("{e}"));
-        for given in [&["x", "-f"][..], &["-rf"], &["--force"], &["--force=yes"], &["a", "b", "-xfz"]] {
-            assert_eq!(flags.any(&words(given)), Match::Yes, "{given:?}");
-        }
-        for given in [&["x"][..], &["--", "-f"], &["--forced"], &["--no-f"]] {
-            assert_eq!(flags.any(&words(given)), Match::No, "{given:?}");
-        }
-        assert_eq!(flags.any(&words(&["$"])), Match::Perhaps);
     }
 
     proptest! {

@@ -7,14 +7,17 @@ mod conditions;
 mod places;
 mod source;
 
-use std::cell::OnceCell;
+use std::{borrow::Cow, cell::OnceCell};
 
 use super::{
+    flags::Flags,
     kinds::chooses_by_name,
-    pattern::{Element, Flags, Match, PatternError, TextPattern, match_arguments},
+    leading_words::match_among_options,
+    option_syntax::OptionSyntax,
+    pattern::{Element, Match, PatternError, TextPattern, match_arguments},
     program::{ProgramResolver, Resolved},
     shell::{LineCwd, Word},
-    tool_options::{BehindOptions, behind_options},
+    tool_options::{BehindOptions, OptionPlace, behind_options, takes_nothing},
 };
 
 use conditions::Conditions;
@@ -40,6 +43,9 @@ pub struct RuleSubject<'a> {
     places: OnceCell<Places>,
     /// The arguments behind options of the tool itself, where its options are known.
     behind_options: Vec<BehindOptions>,
+    /// The beginning of the arguments of each tool that it may be, where its options are known.
+    tools: Vec<OptionPlace>,
+    option_syntax: OptionSyntax,
 }
 
 /// What a command is to the request that it belongs to.
@@ -67,9 +73,11 @@ impl<'a> RuleSubject<'a> {
         let base = words.first().and_then(Word::literal).map(base_name);
         let real_base = file.path().map(base_name).filter(|name| !chooses_by_name(name));
         let arguments = words.get(1..).unwrap_or_default();
-        let names = [base, real_base.filter(|real| Some(*real) != base)];
-        let behind_options =
-            names.into_iter().flatten().flat_map(|name| behind_options(name, arguments)).collect();
+        let names = [base, real_base.filter(|real| Some(*real) != base)].into_iter().flatten();
+        let behind_options = names.clone().flat_map(|name| behind_options(name, arguments)).collect();
+        let tools = names.clone().filter_map(OptionPlace::of).collect();
+        // What the trusted path has under a name is what that name says, wherever it lies.
+        let option_syntax = OptionSyntax::of(names.take(if is_itself { 1 } else { 2 }));
         Self {
             words,
             file,
@@ -80,6 +88,8 @@ impl<'a> RuleSubject<'a> {
             real_base,
             places: OnceCell::new(),
             behind_options,
+            tools,
+            option_syntax,
         }
     }
 
@@ -237,13 +247,16 @@ impl Rule {
         }
         let flags = match (&self.flags, self.decision) {
             (None, _) => Match::Yes,
-            (Some(flags), Decision::Allow) => flags.surely_any(arguments),
-            (Some(flags), Decision::Ask | Decision::Deny) => flags.any(arguments),
+            (Some(flags), Decision::Allow) => flags.surely_any(arguments, |option| {
+                self.skip.flags.iter().any(|skipped| skipped == option)
+                    || subject.base.is_some_and(|program| takes_nothing(program, arguments, option))
+            }),
+            (Some(flags), Decision::Ask | Decision::Deny) => flags.any(arguments, subject.option_syntax),
         };
         if flags == Match::No {
             return Match::No;
         }
-        let arguments = self.match_behind_options(arguments, &subject.behind_options);
+        let arguments = self.match_behind_options(arguments, subject);
         // How many words there are is not known either when the command word is not.
         let arguments = match command.literal() {
             None if self.arguments_take_anything() => Match::Yes,
@@ -254,23 +267,31 @@ impl Rule {
     }
 
     /// Matches the arguments as they are written, and behind options of the tool. A rule that allows looks only behind options that change
-    /// nothing.
-    fn match_behind_options(&self, arguments: &[Word], behind_options: &[BehindOptions]) -> Match {
+    /// nothing; one that denies or asks looks behind each of its words.
+    fn match_behind_options(&self, arguments: &[Word], subject: &RuleSubject<'_>) -> Match {
         let counts = |found: &&BehindOptions| {
             self.decision != Decision::Allow || (found.is_certain && found.is_harmless)
         };
-        let behind = behind_options.iter().filter(counts).map(|found| {
+        let behind = subject.behind_options.iter().filter(counts).map(|found| {
             let certainty = if found.is_certain { Match::Yes } else { Match::Perhaps };
-            self.match_words(&found.arguments).and(certainty)
+            self.match_words(&found.arguments, subject).and(certainty)
         });
-        behind.fold(self.match_words(arguments), Match::or)
+        behind.fold(self.match_words(arguments, subject), Match::or)
     }
 
-    fn match_words(&self, arguments: &[Word]) -> Match {
-        match self.skip == SkipSource::default() {
-            true => match_arguments(&self.arguments, arguments),
-            false => match_arguments(&self.arguments, &self.without_skipped(arguments)),
+    fn match_words(&self, arguments: &[Word], subject: &RuleSubject<'_>) -> Match {
+        let arguments = match self.skip == SkipSource::default() {
+            true => Cow::Borrowed(arguments),
+            false => Cow::Owned(self.without_skipped(arguments)),
+        };
+        let plain = match_arguments(&self.arguments, &arguments);
+        if plain == Match::Yes || self.decision == Decision::Allow {
+            return plain;
         }
+        let leading = self.arguments.iter().take_while(|element| element.is_plain_word()).count();
+        let tools = subject.tools.iter();
+        let among = tools.map(|tool| match_among_options(&self.arguments, leading, &arguments, *tool));
+        among.fold(plain, Match::or)
     }
 
     /// Whether the rule is about every command there is.

@@ -21,6 +21,7 @@ struct ToolOptions {
     flags: Vec<String>,
     with_value: Vec<String>,
     anywhere: bool,
+    subcommands: BTreeMap<String, ToolOptions>,
 }
 
 static TOOLS: LazyLock<HashMap<String, &'static ToolOptions>> = LazyLock::new(|| {
@@ -55,6 +56,85 @@ pub fn is_known(program: &str) -> bool {
     TOOLS.contains_key(program)
 }
 
+/// Whether a program's own options are known to have this one.
+pub fn is_option_of(program: &str, option: &str) -> bool {
+    TOOLS.get(program).is_some_and(|tool| tool.lists(option))
+}
+
+/// Whether an option among these arguments is known to take no value from the next word.
+pub fn takes_nothing(program: &str, arguments: &[Word], option: &str) -> bool {
+    let Some(beginning) = OptionPlace::of(program) else { return false };
+    let mut words = arguments.iter().map_while(Word::literal);
+    // Behind a subcommand, the same letters may mean something else.
+    let mut place = beginning.below(words.next().unwrap_or_default());
+    for word in words {
+        match place.below(word) {
+            OptionPlace { within: None, .. } => break,
+            below => place = below,
+        }
+    }
+    place.listed(option) == Some(Takes::Nothing)
+}
+
+/// A place among a tool's subcommands, for the options that may stand there.
+#[derive(Debug, Clone, Copy)]
+pub struct OptionPlace {
+    tool: &'static ToolOptions,
+    /// Those of the subcommand, as far as they are known.
+    within: Option<&'static ToolOptions>,
+}
+
+impl PartialEq for OptionPlace {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.tool, other.tool)
+            && match (self.within, other.within) {
+                (Some(one), Some(other)) => std::ptr::eq(one, other),
+                (one, other) => one.is_none() && other.is_none(),
+            }
+    }
+}
+
+impl OptionPlace {
+    /// The beginning of a tool's arguments. `None` where its options are not known.
+    pub fn of(program: &str) -> Option<Self> {
+        TOOLS.get(program).map(|tool| Self { tool, within: Some(tool) })
+    }
+
+    /// Behind a subcommand.
+    #[must_use]
+    pub fn below(self, subcommand: &str) -> Self {
+        Self { within: self.within.and_then(|options| options.subcommands.get(subcommand)), ..self }
+    }
+
+    /// A place that is one of several.
+    #[must_use]
+    pub fn somewhere(self) -> Self {
+        Self { within: None, ..self }
+    }
+
+    /// How many words the option at the beginning of these may take, itself counted, each with whether that is certain. Empty where it is
+    /// no option.
+    pub fn lengths(self, words: &[Word]) -> Vec<(usize, bool)> {
+        let Some(text) = words.first().and_then(Word::literal) else { return Vec::new() };
+        // No subcommand stands behind it, for most tools.
+        if text == "--" {
+            return vec![(1, false)];
+        }
+        let takes = self.listed(text).or_else(|| ToolOptions::default().option(text).map(|(takes, _)| takes));
+        takes.map(|takes| takes.lengths(words.get(1).and_then(Word::literal))).unwrap_or_default()
+    }
+
+    /// What an option takes that is known here.
+    fn listed(self, text: &str) -> Option<Takes> {
+        let everywhere = self.tool.anywhere.then_some(self.tool);
+        let known = |options: &'static ToolOptions| {
+            options.option(text).map(|(takes, _)| takes).filter(|takes| *takes != Takes::Perhaps)
+        };
+        // What no list has says by its `=` that it takes no other word.
+        self.within.and_then(known).or_else(|| everywhere.and_then(known))
+    }
+}
+
 /// The arguments from each word at which a subcommand may begin, except as they are written. Empty for programs that are not known.
 pub fn behind_options(program: &str, arguments: &[Word]) -> Vec<BehindOptions> {
     let Some(tool) = TOOLS.get(program) else { return Vec::new() };
@@ -80,7 +160,29 @@ enum Takes {
     Perhaps,
 }
 
+impl Takes {
+    /// How many words an option of this kind may be with its value, before a word that may be it; each with whether that is certain.
+    fn lengths(self, next: Option<&str>) -> Vec<(usize, bool)> {
+        match (self, next) {
+            // nopt, of npm, takes a truth value that follows.
+            (Self::Nothing, Some("true" | "false" | "null")) | (Self::Perhaps, _) => {
+                vec![(1, false), (2, false)]
+            }
+            (Self::Nothing, _) => vec![(1, true)],
+            (Self::NextWord, Some(_)) => vec![(2, true)],
+            // An unknown value may be several words, or none.
+            (Self::NextWord, None) => vec![(1, false), (2, false)],
+        }
+    }
+}
+
 impl ToolOptions {
+    fn lists(&self, option: &str) -> bool {
+        [&self.harmless, &self.harmless_with_value, &self.flags, &self.with_value]
+            .into_iter()
+            .any(|list| list.iter().any(|known| known == option))
+    }
+
     /// The arguments behind each of the options at the beginning.
     fn starts(&self, arguments: &[Word]) -> Vec<BehindOptions> {
         // How each word can be reached; `None`: not at all.
@@ -95,25 +197,8 @@ impl ToolOptions {
                 let (certain, harmless) = reached[to].unwrap_or((false, true));
                 reached[to] = Some((certain || is_certain, harmless && is_harmless));
             };
-            // An unknown value may be several words, or none.
-            let next = arguments.get(at + 1).and_then(Word::literal);
-            match takes {
-                // nopt, of npm, takes a truth value that follows.
-                Takes::Nothing if matches!(next, Some("true" | "false" | "null")) => {
-                    reach(at + 1, false);
-                    reach(at + 2, false);
-                }
-                Takes::Nothing => reach(at + 1, is_certain),
-                Takes::NextWord => {
-                    reach(at + 2, is_certain && next.is_some());
-                    if next.is_none() {
-                        reach(at + 1, false);
-                    }
-                }
-                Takes::Perhaps => {
-                    reach(at + 1, false);
-                    reach(at + 2, false);
-                }
+            for (words, is_sure) in takes.lengths(arguments.get(at + 1).and_then(Word::literal)) {
+                reach(at + words, is_certain && is_sure);
             }
         }
         let behind = reached.iter().enumerate().take(arguments.len() + 1).skip(1);
@@ -222,7 +307,13 @@ mod tests {
     #[test]
     fn the_data_is_plain_and_names_each_option_once() {
         assert!(is_known("git") && is_known("pip3") && is_known("apt-get") && !is_known("rm"));
-        for (name, tool) in TOOLS.iter() {
+        let below = |tool: &'static ToolOptions| tool.subcommands.iter().map(|(name, tool)| (name, tool));
+        let nested = TOOLS
+            .values()
+            .copied()
+            .flat_map(below)
+            .chain(TOOLS.values().copied().flat_map(below).flat_map(|(_, tool)| below(tool)));
+        for (name, tool) in TOOLS.iter().map(|(name, tool)| (name, *tool)).chain(nested) {
             let all: Vec<&String> =
                 [&tool.harmless, &tool.harmless_with_value, &tool.flags, &tool.with_value]
                     .into_iter()

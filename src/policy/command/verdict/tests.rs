@@ -3,6 +3,7 @@
 mod effects;
 mod hiding;
 mod links;
+mod options;
 
 use std::collections::BTreeMap;
 
