@@ -18,6 +18,8 @@ pub enum WarningId {
     NeverMatches,
     /// A stricter rule catches everything that the rule matches.
     Shadowed,
+    /// A rule finds several short options in one spelling only.
+    ClusteredFlags,
     /// A profile has no exec gate: what commands start is not judged.
     NoGate,
     /// A rule is about requests of a port where they come in TLS, which it does not open.
@@ -25,8 +27,14 @@ pub enum WarningId {
 }
 
 impl WarningId {
-    const ALL: [Self; 5] =
-        [Self::UnknownOptions, Self::NeverMatches, Self::Shadowed, Self::NoGate, Self::HiddenRequests];
+    const ALL: [Self; 6] = [
+        Self::UnknownOptions,
+        Self::NeverMatches,
+        Self::Shadowed,
+        Self::ClusteredFlags,
+        Self::NoGate,
+        Self::HiddenRequests,
+    ];
 
     /// As files and people write it.
     pub fn name(self) -> &'static str {
@@ -34,6 +42,7 @@ impl WarningId {
             Self::UnknownOptions => "unknown-options",
             Self::NeverMatches => "never-matches",
             Self::Shadowed => "shadowed",
+            Self::ClusteredFlags => "clustered-flags",
             Self::NoGate => "no-gate",
             Self::HiddenRequests => "hidden-requests",
         }
