@@ -198,7 +198,7 @@ fn principal(source: &RuleSource) -> Option<String> {
     let wanted =
         if number.chars().all(|c| c.is_ascii_digit()) && !number.is_empty() { number } else { "1000" };
     Some(format!(
-        "`when.principal` has {text:?}, which nobody is: a user is written by number, as \"uid:{wanted}\""
+        "has {text:?} in `when.principal`, which nobody is: a user is written by number, as \"uid:{wanted}\""
     ))
 }
 
@@ -218,6 +218,6 @@ fn directory(source: &RuleSource) -> Option<String> {
         path => format!("*/{path}"),
     };
     Some(format!(
-        "`when.cwd` has {text:?}, which no working directory is: these are absolute, and what is below them is meant, too; write {wanted:?}"
+        "has {text:?} in `when.cwd`, which no working directory is: these are absolute, and what is below them is meant, too; write {wanted:?}"
     ))
 }
