@@ -221,20 +221,26 @@ impl<'a> Evaluator<'a> {
             || matches!(file, Resolved::File(_)) && (given == base || programs.is_named(&file, base));
         // What is no file can only be what the shell itself takes the name for.
         let is_shells_own = seen != CommandSource::FromArgv && file == Resolved::Missing && given == base;
-        // An applet is itself, whatever files there are.
+        // An applet is itself, whatever files there are, also one that another applet runs.
         let is_applet = seen == CommandSource::FromArgv
-            && given == base
-            && within.last().is_some_and(|outer| kinds::is_many_programs(outer));
+            && (within.last().is_some_and(|outer| kinds::is_many_programs(outer))
+                || given == base && within.iter().any(|outer| kinds::runs_applets(outer)));
         // A link to a loader is one, whatever it is called.
-        let real_base = file.path().map_or(base, base_name);
-        let name = if kinds::is_dynamic_loader(real_base) { real_base.to_owned() } else { base.to_owned() };
+        let real_base = file.path().map_or(base, base_name).to_owned();
+        let name = if kinds::is_dynamic_loader(&real_base) { real_base.clone() } else { base.to_owned() };
+        let is_link_to_many = !is_itself && kinds::runs_applets(&real_base);
         // A file that only calls itself `env` is no wrapper: it is a program that nobody knows.
         let is_wrapper = is_itself
             || is_shells_own
             || is_applet
             || kinds::is_dynamic_loader(&name)
+            || is_link_to_many
             || (name.starts_with("git-") && git::is_of_git(&file, given, programs));
-        let inner = if is_wrapper { wrapper::unwrap(&name, words) } else { Vec::new() };
+        let inner = match is_wrapper {
+            true if is_applet || is_link_to_many => wrapper::unwrap_applet(&name, words),
+            true => wrapper::unwrap(&name, words),
+            false => Vec::new(),
+        };
         let is_read_as_git = name.starts_with("git-") && !inner.is_empty();
         let others = match is_applet || self.is_other_reading {
             true => Vec::new(),
@@ -242,7 +248,7 @@ impl<'a> Evaluator<'a> {
         };
         let is_function = matches!(seen, CommandSource::AsFunction(_));
         let transparent = (is_builtin && !runs_a_file(given))
-            || (!inner.is_empty() && kinds::is_transparent(&name))
+            || (!inner.is_empty() && kinds::is_transparent(&name) && !(is_link_to_many && !is_applet))
             || is_function;
         let otherwise = match &file {
             Resolved::Unknown => Some(DecisionReason::Opaque(OpaqueReason::UnknownCwd)),
@@ -252,10 +258,12 @@ impl<'a> Evaluator<'a> {
         let own_file = file.clone();
         let answered = self.apply_rules(words, file, is_itself || is_function, place, within, otherwise);
         let outer = Outer { words, name: &name, place, seen, is_builtin, answered };
+        let depth = within.len();
+        within.extend((is_link_to_many && real_base != name).then(|| real_base.clone()));
         within.push(name.clone());
         self.around.push(self.affected.last().map(|command| command.on.clone()).unwrap_or_default());
         self.inner(inner, &outer, within);
-        within.pop();
+        within.truncate(depth);
         self.other_readings(others, &own_file, place, within);
         self.around.pop();
     }

@@ -129,7 +129,43 @@ pub fn is_shell(name: &str) -> bool {
 
 /// Whether a program is many, and its first argument says which.
 pub fn is_many_programs(name: &str) -> bool {
-    matches!(name, "busybox" | "busybox.static" | "busybox-static" | "toybox" | "coreutils")
+    runs_applets(name) || name == "coreutils"
+}
+
+/// Whether a program is many, and each of them runs the others by their names in its own process. Both take for themselves whatever
+/// begins with their name. Of coreutils(1), each executes what it runs.
+pub fn runs_applets(name: &str) -> bool {
+    let rest = name.strip_prefix("busybox").or_else(|| name.strip_prefix("toybox"));
+    rest.is_some_and(|rest| {
+        rest.is_empty() || rest.starts_with(['.', '-', '_']) || rest.starts_with(char::is_numeric)
+    })
+}
+
+/// Whether a program that is one of many runs others in ways that are not followed, besides those that do so by themselves.
+pub(super) fn is_hiding_applet(name: &str, args: &[Word]) -> bool {
+    let has_option = |letters: &[char], long: &[&str]| {
+        args.iter().any(|word| {
+            word.literal().is_none_or(|text| match text.strip_prefix("--") {
+                Some(text) => long.iter().any(|long| text.starts_with(long)),
+                None => text.starts_with('-') && text.contains(letters),
+            })
+        })
+    };
+    match name {
+        "crond" | "cttyhack" | "envuidgid" | "getty" | "ifdown" | "ifup" | "inetd" | "init" | "inotifyd"
+        | "login" | "logwrapper" | "mdev" | "ntpd" | "oneit" | "openvt" | "runsv" | "runsvdir"
+        | "sulogin" | "svlogd" | "tcpsvd" | "telnetd" | "toysh" | "udhcpc" | "udhcpc6" | "udpsvd" => true,
+        "nc" | "netcat" => has_option(&['e', 'E', 'l', 'L'], &[]),
+        // Options may stand in its first word without a dash.
+        "tar" => {
+            has_option(&['I'], &["to-c", "use-c"])
+                || args
+                    .first()
+                    .and_then(Word::literal)
+                    .is_some_and(|text| !text.starts_with('-') && text.contains('I'))
+        }
+        _ => false,
+    }
 }
 
 /// Whether a program may run others in its own process, without an exec that a gate could judge.

@@ -14,7 +14,7 @@ use self::{
 };
 use super::{
     builtin::{is_harmless_option, keeps_reading},
-    kinds::{HIDING, chooses_versions, is_dynamic_loader, is_many_programs},
+    kinds::{HIDING, chooses_versions, is_dynamic_loader, is_hiding_applet, is_many_programs},
     options::{OptionSpec, PLAIN, skip},
     shell::{Dialect, OpaqueReason, Word},
 };
@@ -150,6 +150,15 @@ pub fn unwrap(name: &str, words: &[Word]) -> Vec<WrappedCommand> {
         }
         _ if is_dynamic_loader(name) && !args.is_empty() => loader(args),
         _ => Vec::new(),
+    }
+}
+
+/// As [`unwrap`], for a program that is one of many. Such ones run others without an exec, also where the program of the same name
+/// would execute them.
+pub fn unwrap_applet(name: &str, words: &[Word]) -> Vec<WrappedCommand> {
+    match is_hiding_applet(name, words.get(1..).unwrap_or(&[])) {
+        true => opaque(OpaqueReason::Wrapper),
+        false => unwrap(name, words),
     }
 }
 

@@ -114,6 +114,18 @@ impl Exec {
 
     fn under(&self, policy: &PolicySet) -> ExecVerdict {
         let Resolved::File(file) = file(&self.path) else { panic!("{} is no file", self.path) };
+        self.verdict(policy, file, &LINKS)
+    }
+
+    /// Where there are these links.
+    fn decision_with(&self, policy: &PolicySet, links: &Links) -> ExecDecision {
+        let Resolved::File(file) = links.resolve_path(&self.path, "/") else {
+            panic!("{} is no file", self.path)
+        };
+        self.verdict(policy, file, links).decision
+    }
+
+    fn verdict(&self, policy: &PolicySet, file: FileId, links: &Links) -> ExecVerdict {
         let request = ExecRequest {
             principal: "uid:1000",
             labels: &self.labels,
@@ -128,7 +140,7 @@ impl Exec {
             starts_any_rule: self.starts_any_rule,
             approved: &[],
         };
-        policy.evaluate_exec(&request, &LINKS)
+        policy.evaluate_exec(&request, links)
     }
 
     fn decision(&self, policy: &PolicySet) -> ExecDecision {

@@ -1,7 +1,8 @@
 //! What one exec consists of: the program, what a program that is many chooses by its name, what a loader loads, what interprets a
 //! script.
 //!
-//! A wrapper (`env`, `xargs`, a shell) is only itself here: what it starts is an exec of its own.
+//! A wrapper (`env`, `xargs`, a shell) is only itself here: what it starts is an exec of its own. But one that is part of a program that
+//! is many (`busybox xargs`) runs the other parts without one: what it runs is followed.
 
 use super::{
     super::command::{
@@ -43,26 +44,38 @@ pub(super) struct ExecUnit {
 struct Program<'a> {
     /// The path, or an applet's name.
     given: &'a str,
-    argv: &'a [String],
+    /// The name that it is started under.
+    started_as: &'a str,
+    arguments: &'a [Word],
     file: Resolved,
     is_itself: bool,
+    /// Whether it is one of the programs that another one is.
+    is_applet: bool,
 }
 
 /// All parts of an exec, the program first.
 pub(super) fn units_of(request: &ExecRequest<'_>, resolver: &dyn ProgramResolver) -> Vec<ExecUnit> {
-    let mut units = Units { resolver, cwd: request.cwd, units: Vec::new(), within: Vec::new() };
+    let mut units =
+        Units { resolver, cwd: request.cwd, units: Vec::new(), within: Vec::new(), runs_applets: false };
     let file = resolved(&request.file);
     let is_itself = resolver.is_named(&file, base_name(request.path));
-    let program = Program { given: request.path, argv: request.argv, file, is_itself };
+    let started_as = request.argv.first().map_or(request.path, String::as_str);
+    let mut arguments: Vec<Word> = request.argv.iter().skip(1).cloned().map(Word::Literal).collect();
+    let given = request.path;
+    let arguments_of_file = &arguments;
+    let program =
+        Program { given, started_as, arguments: arguments_of_file, file, is_itself, is_applet: false };
     units.program(&program, None);
-    let mut argv: Vec<String> =
-        std::iter::once(request.path.to_owned()).chain(request.argv.iter().skip(1).cloned()).collect();
+    arguments.insert(0, Word::Literal(request.path.to_owned()));
     for Interpreter { path, argument, file } in request.interpreters {
-        argv = std::iter::once(path.clone()).chain(argument.clone()).chain(argv).collect();
+        arguments.splice(0..0, argument.clone().map(Word::Literal));
         let is_itself = resolver.is_named(file, base_name(path));
-        let program = Program { given: path, argv: &argv, file: file.clone(), is_itself };
+        let (file, is_applet) = (file.clone(), false);
+        let program =
+            Program { given: path, started_as: path, arguments: &arguments, file, is_itself, is_applet };
         // A rule that allows a script allows what interprets it.
         units.program(&program, Some(Permission::NotNeeded));
+        arguments.insert(0, Word::Literal(path.clone()));
     }
     units.units
 }
@@ -72,6 +85,8 @@ struct Units<'a> {
     cwd: &'a str,
     units: Vec<ExecUnit>,
     within: Vec<String>,
+    /// Whether what is looked at runs applets by their names in its own process.
+    runs_applets: bool,
 }
 
 impl Units<'_> {
@@ -81,7 +96,10 @@ impl Units<'_> {
         let real_base = program.file.path().map_or(base, base_name);
         // A link to a loader is one, whatever it is called.
         let name = if kinds::is_dynamic_loader(real_base) { real_base } else { base };
-        let words = words(program.given, program.argv.get(1..).unwrap_or_default());
+        let words = words(program.given, program.arguments);
+        let is_of_many = kinds::runs_applets(name) || kinds::runs_applets(real_base);
+        let around = self.runs_applets;
+        self.runs_applets = is_of_many || (program.is_applet && around);
         let inner = match permission {
             Some(Permission::OtherReading) if kinds::runs_in_place(name) => readings::unwrap(&words),
             _ => self.inner(program, name, &words),
@@ -97,7 +115,6 @@ impl Units<'_> {
             true => Permission::NotNeeded,
             false => Permission::Needed,
         };
-        let is_applet = self.within.last().is_some_and(|outer| kinds::is_many_programs(outer));
         self.units.push(ExecUnit {
             words: words.clone(),
             file: program.file.clone(),
@@ -105,15 +122,20 @@ impl Units<'_> {
             permission: permission.unwrap_or(own),
             within: self.within.clone(),
         });
+        // A shell is one that everything goes through only where the trusted path says so: it may run applets without an exec.
+        if kinds::is_shell(name) && !program.is_itself && self.runs_applets {
+            self.unknown(permission.or(Some(Permission::NotNeeded)));
+        }
         self.within.push(name.to_owned());
         for inner in inner {
-            self.wrapped(inner, permission);
+            self.wrapped(inner, program, permission);
         }
         self.other_name(program, base, real_base, permission);
         self.within.pop();
-        if !is_applet && permission != Some(Permission::OtherReading) {
+        if !program.is_applet && permission != Some(Permission::OtherReading) {
             self.other_readings(&words, program, program.is_itself, is_git);
         }
+        self.runs_applets = around;
     }
 
     /// What a program runs in its own process, by its arguments. `busybox` as `ls` has no applet in them.
@@ -125,6 +147,8 @@ impl Units<'_> {
         };
         match kinds::runs_in_place(name) || is_git() {
             true => wrapper::unwrap(name, words),
+            // The line of a shell is not followed: what becomes of the shell has been decided.
+            false if self.runs_applets && !kinds::is_shell(name) => wrapper::unwrap_applet(name, words),
             false => Vec::new(),
         }
     }
@@ -139,44 +163,47 @@ impl Units<'_> {
             return;
         }
         for words in readings::other_readings(words, &program.file, is_itself, is_git) {
-            let argv: Vec<String> =
-                words.iter().filter_map(|word| word.literal().map(str::to_owned)).collect();
-            let Some(given) = argv.first() else { continue };
-            let file = program.file.clone();
-            let program = Program { given, argv: &argv, file, is_itself: false };
+            let Some((Word::Literal(given), arguments)) = words.split_first() else { continue };
+            let (file, is_itself, is_applet) = (program.file.clone(), false, false);
+            let program = Program { given, started_as: given, arguments, file, is_itself, is_applet };
             self.program(&program, Some(Permission::OtherReading));
         }
     }
 
-    fn wrapped(&mut self, inner: WrappedCommand, permission: Option<Permission>) {
-        let literals = match &inner {
-            WrappedCommand::Argv { words, .. } => {
-                words.iter().map(|word| word.literal().map(str::to_owned)).collect::<Option<Vec<String>>>()
+    /// Adds what `outer` runs.
+    fn wrapped(&mut self, inner: WrappedCommand, outer: &Program<'_>, permission: Option<Permission>) {
+        let words = match inner {
+            WrappedCommand::Argv { words, .. } => words,
+            WrappedCommand::ShellLine(line, _) if self.runs_applets => {
+                ["sh".to_owned(), "-c".to_owned(), line].map(Word::Literal).to_vec()
             }
-            WrappedCommand::ShellLine(..) | WrappedCommand::Opaque(_) => None,
+            WrappedCommand::ShellLine(..) | WrappedCommand::Opaque(_) => return self.unknown(permission),
         };
-        let Some(argv) = literals.filter(|argv| !argv.is_empty() && self.within.len() < MAX_PROGRAMS) else {
+        let Some((Word::Literal(given), arguments)) = words.split_first() else {
             return self.unknown(permission);
         };
-        let given = argv[0].clone();
-        let outer = self.within.last().map_or("", String::as_str);
-        if kinds::is_many_programs(outer) {
-            return self.applet(&given, &argv, permission);
+        if self.within.len() >= MAX_PROGRAMS {
+            return self.unknown(permission);
         }
-        let file = program::resolve_command(self.resolver, &given, self.cwd, &LineCwd::Start);
-        let is_itself = !given.contains('/') || self.resolver.is_named(&file, base_name(&given));
-        self.program(&Program { given: &given, argv: &argv, file, is_itself }, permission);
+        let is_many = self.within.last().is_some_and(|outer| kinds::is_many_programs(outer));
+        if is_many || (self.runs_applets && !given.contains('/')) {
+            return self.applet(given, arguments, &outer.file, permission);
+        }
+        // An applet executes what it finds by a path, and that is judged by itself.
+        let permission = permission.or(self.runs_applets.then_some(Permission::NotNeeded));
+        let file = program::resolve_command(self.resolver, given, self.cwd, &LineCwd::Start);
+        let is_itself = !given.contains('/') || self.resolver.is_named(&file, base_name(given));
+        let (started_as, is_applet) = (given.as_str(), false);
+        self.program(&Program { given, started_as, arguments, file, is_itself, is_applet }, permission);
     }
 
-    /// Adds what a program that is many runs under this name. It is itself, whatever files there are; but a shell is one that
-    /// everything goes through only where the trusted path says so: it may run other applets without an exec.
-    fn applet(&mut self, name: &str, argv: &[String], permission: Option<Permission>) {
-        let file = self.units.last().map_or(Resolved::Unknown, |unit| unit.file.clone());
-        let is_itself = !kinds::is_shell(name) || self.resolver.is_named(&file, name);
-        self.program(&Program { given: name, argv, file, is_itself }, permission);
-        if !is_itself {
-            self.unknown(permission.or(Some(Permission::NotNeeded)));
-        }
+    /// Adds what a program that is many runs under this name. It is itself, whatever files there are, but for a shell.
+    fn applet(&mut self, name: &str, arguments: &[Word], of: &Resolved, permission: Option<Permission>) {
+        let base = base_name(name);
+        let is_itself = !kinds::is_shell(base) || self.resolver.is_named(of, base);
+        let (file, is_applet) = (of.clone(), true);
+        let program = Program { given: name, started_as: name, arguments, file, is_itself, is_applet };
+        self.program(&program, permission);
     }
 
     /// A program that is started under another name than that of its file may be what that name says.
@@ -187,18 +214,16 @@ impl Units<'_> {
         real_base: &str,
         permission: Option<Permission>,
     ) {
-        let Some(name) = program.argv.first().map(|first| base_name(first)) else { return };
+        let name = base_name(program.started_as);
         // A login shell.
         let name = name.strip_prefix('-').unwrap_or(name);
         if name.is_empty() || name == base || self.within.len() >= MAX_PROGRAMS {
             return;
         }
         let is_git = name.starts_with("git-") && self.is_git(program, name);
-        let argv: Vec<String> =
-            std::iter::once(name.to_owned()).chain(program.argv.iter().skip(1).cloned()).collect();
-        let words = words(name, &argv[1..]);
+        let words = words(name, program.arguments);
         if kinds::chooses_by_name(real_base) || is_git {
-            self.applet(name, &argv, permission);
+            self.applet(name, program.arguments, &program.file, permission);
         } else {
             self.units.push(ExecUnit {
                 words: words.clone(),
@@ -228,6 +253,6 @@ impl Units<'_> {
     }
 }
 
-fn words(given: &str, arguments: &[String]) -> Vec<Word> {
-    std::iter::once(given.to_owned()).chain(arguments.iter().cloned()).map(Word::Literal).collect()
+fn words(given: &str, arguments: &[Word]) -> Vec<Word> {
+    std::iter::once(Word::Literal(given.to_owned())).chain(arguments.iter().cloned()).collect()
 }

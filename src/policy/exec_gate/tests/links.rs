@@ -77,3 +77,115 @@ fn a_rule_for_a_relative_path_is_about_the_file() {
         assert_eq!(decision(&strict, path), expected, "{path}");
     }
 }
+
+/// Rules that deny what applets run, and rules about other things.
+fn applets() -> PolicySet {
+    all_but(
+        &(rule("dd", "deny", "['dd', '**']", "")
+            + &rule("rm", "deny", "['rm', '**']", "flags = ['-r', '--recursive']")
+            + &rule("push", "ask", "['git', 'push', '**']", "")),
+    )
+}
+
+#[test]
+fn what_an_applet_runs_by_its_name_is_judged_with_it() {
+    let open = applets();
+    for line in [
+        "/usr/bin/busybox find d -exec dd x ;",
+        "/usr/bin/busybox find d -exec rm -r {} ;",
+        "/usr/bin/busybox find d -exec ls x ; -exec dd x ;",
+        "/usr/bin/busybox xargs dd",
+        "/usr/bin/busybox xargs -n 1 rm -r",
+        "/usr/bin/busybox /bin/find d -exec dd x ;",
+        "/work/toybox nice dd x",
+        "/work/toybox nice -n 5 dd x",
+        "/work/toybox timeout 5 dd x",
+        "/work/toybox nohup dd x",
+        "/work/toybox setsid dd x",
+        "/work/toybox env -i A=b dd x",
+        "/work/toybox time dd x",
+        "/work/toybox xargs nice timeout 5 dd",
+        "/usr/bin/busybox busybox xargs dd",
+        "/usr/bin/busybox-static xargs dd",
+        "/work/toybox-0.8 xargs dd",
+        "/work/bb find d -exec dd x ;",
+        "/lib64/ld-linux-x86-64.so.2 /usr/bin/busybox xargs dd",
+    ] {
+        assert_eq!(decision(&open, line), Deny, "{line}");
+        assert_eq!(Exec::of(line).starting_anything().decision(&open), Deny, "{line}");
+    }
+    // By the name of a link, or of argv[0].
+    assert_eq!(Exec::of("/usr/bin/busybox d -exec dd x ;").named("find").decision(&open), Deny);
+    assert_eq!(Exec::of("/work/bb dd").named("/tmp/xargs").decision(&open), Deny);
+    assert_eq!(Exec::of("/usr/bin/ls 5 dd").named("timeout").decision(&open), Deny);
+}
+
+#[test]
+fn what_an_applet_runs_and_cannot_be_read_is_asked_about() {
+    let open = applets();
+    for line in [
+        "/usr/bin/busybox find d -exec {} x ;",
+        "/usr/bin/busybox find d -exec rm {} ;",
+        "/usr/bin/busybox xargs rm",
+        "/usr/bin/busybox xargs -I% % x",
+        "/usr/bin/busybox xargs sh -c x",
+        "/usr/bin/busybox find d -exec sh -c x ;",
+        "/usr/bin/busybox nice -Z dd",
+        "/usr/bin/busybox hush -c x",
+        "/usr/bin/busybox /bin/sh x",
+        "/usr/bin/busybox chpst -v dd",
+        "/usr/bin/busybox watch ls",
+        "/work/toybox nc -l -p 1 ls",
+        "/work/toybox inotifyd dd x",
+        "/work/toybox tar -xf x -Idd",
+        "/work/toybox nice nice nice nice nice nice nice nice dd",
+    ] {
+        assert_eq!(decision(&open, line), Ask, "{line}");
+    }
+    // A shell that is a link to it runs applets, too.
+    let links = Links(&[("/work/sh", "/usr/bin/busybox")]);
+    assert_eq!(Exec::of("/work/sh -c x").decision_with(&open, &links), Ask);
+}
+
+#[test]
+fn everyday_use_of_applets_is_not_asked_about() {
+    let open = applets();
+    for line in [
+        "/usr/bin/busybox find . -name x",
+        "/usr/bin/busybox find . -exec cat {} +",
+        "/usr/bin/busybox xargs grep x",
+        "/usr/bin/busybox xargs",
+        "/usr/bin/busybox nc host 80",
+        "/usr/bin/busybox tar -czf x d",
+        "/usr/bin/busybox timeout 5 /work/x dd",
+        "/work/toybox time make",
+        "/usr/bin/coreutils env dd x",
+        "/work/busyboxing xargs dd",
+    ] {
+        assert_eq!(decision(&open, line), Allow, "{line}");
+    }
+    // What it runs without an exec needs a rule, and what it executes is judged then.
+    let rules = rule("find", "allow", "['find', '**']", "") + &rule("cat", "allow", "['cat', '**']", "");
+    let strict = policy(&rules);
+    for (line, expected) in [
+        ("/usr/bin/busybox find . -exec cat {} +", Allow),
+        ("/usr/bin/busybox xargs cat", Allow),
+        ("/usr/bin/busybox find . -exec wc {} +", Deny),
+        ("/usr/bin/busybox xargs wc", Deny),
+        ("/usr/bin/busybox xargs ./wc", Allow),
+    ] {
+        assert_eq!(decision(&strict, line), expected, "{line}");
+    }
+}
+
+#[test]
+fn wrappers_that_the_trusted_path_takes_from_one_program_are_read_and_its_shell_is_trusted() {
+    let usual = Links(&[("sh", "busybox"), ("xargs", "busybox"), ("timeout", "busybox")]);
+    let open = applets();
+    let of = |line: &str| Exec::of(line).decision_with(&open, &usual);
+    assert_eq!(of("/bin/sh -c x"), Allow);
+    assert_eq!(of("/usr/bin/timeout 5 sh -c x"), Allow);
+    assert_eq!(of("/usr/bin/xargs grep x"), Allow);
+    assert_eq!(of("/usr/bin/xargs dd"), Deny);
+    assert_eq!(of("/usr/bin/timeout 5 git push"), Ask);
+}

@@ -118,3 +118,34 @@ fn what_a_program_may_also_be_is_no_permission() {
         assert_eq!(decide(&rules, line, Unseen::Asked), [expected; 2], "{line}");
     }
 }
+
+#[test]
+fn what_an_applet_runs_is_seen_whatever_leads_to_it() {
+    let rules = rules_of(OPEN);
+    for line in [
+        "busybox find . -exec dd x ;",
+        "./toybox nice dd x",
+        "./toybox nosuchprogram/timeout 5 dd x",
+        "busybox xargs setsid dd",
+        "./bb find . -exec dd x ;",
+        "./env dd x",
+        "./env nice dd x",
+        "./busybox-x xargs dd",
+    ] {
+        for unseen in [Unseen::Asked, Unseen::JudgedAtExec] {
+            assert_eq!(argv_decision(&rules, line, unseen), Decision::Deny, "{line}");
+        }
+    }
+    for line in ["busybox xargs grep x", "./env ls x", "./toybox nice ls", "./bb find . -name x"] {
+        assert_eq!(argv_decision(&rules, line, Unseen::JudgedAtExec), Decision::Allow, "{line}");
+    }
+    assert_eq!(argv_decision(&rules, "./toybox inotifyd dd x", Unseen::JudgedAtExec), Decision::Ask);
+    assert_eq!(argv_decision(&rules, "./toybox xargs {} x", Unseen::JudgedAtExec), Decision::Allow);
+    assert_eq!(argv_decision(&rules, "./toybox xargs -I{} {} x", Unseen::JudgedAtExec), Decision::Ask);
+    // A link is no permission for itself.
+    assert_eq!(argv_decision(&rules_of(STRICT), "./env git status", Unseen::Asked), Decision::Deny);
+}
+
+fn argv_decision(rules: &[Rule], line: &str, unseen: Unseen) -> Decision {
+    decide(rules, line, unseen)[1]
+}
