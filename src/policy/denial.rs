@@ -7,6 +7,7 @@ use super::{
         shell,
         verdict::{DecisionReason, EffectsConflict, RuleVerdict},
     },
+    environment::{self, VariableDenial},
     path::AbsPath,
     profile::{Network, ProfileName},
     set::PolicySet,
@@ -33,7 +34,11 @@ pub enum Denial {
         offered: Vec<Network>,
     },
     /// A pattern denies this variable.
-    #[error("environment variable {name:?} is denied by {pattern:?} of profile {profile:?}{}", reason_suffix(*reason))]
+    #[error(
+        "environment variable {name:?} is denied by {pattern:?} of profile {profile:?}{}{}",
+        reason_suffix(*reason),
+        letting_in(*reason, profile, name)
+    )]
     EnvironmentDenied {
         /// The profile.
         profile: ProfileName,
@@ -48,7 +53,9 @@ pub enum Denial {
     #[error("environment variable {0:?} is a secret: only the policy gives it a value")]
     SecretVariable(String),
     /// The profile lists what may be passed, and this is not among it.
-    #[error("environment variable {name:?} is not among those that profile {profile:?} allows")]
+    #[error(
+        "environment variable {name:?} is not among those that profile {profile:?} allows: `allow` in [profile.{profile}.environment] lists them"
+    )]
     EnvironmentNotAllowed {
         /// The profile.
         profile: ProfileName,
@@ -66,12 +73,18 @@ pub enum Denial {
         reason: Option<String>,
     },
     /// The line sets a variable that the profile denies.
-    #[error("profile {profile:?} denies the variable {name:?}, which the command line sets")]
+    #[error(
+        "profile {profile:?} denies the variable {name:?}, which the command line sets{}{}",
+        reason_suffix(*reason),
+        letting_in(*reason, profile, name)
+    )]
     AssignmentDenied {
         /// The profile.
         profile: ProfileName,
         /// The variable.
         name: String,
+        /// What such a variable does, where the shipped list denies it.
+        reason: Option<&'static str>,
     },
     /// The effects of rules on parts of the request cannot be put together.
     #[error("{0}")]
@@ -139,8 +152,15 @@ impl Denial {
         };
         let command = shell::print(&unit.words);
         match &unit.reason {
+            DecisionReason::Variable(name) if policy.is_secret(name) => Self::SecretVariable(name.clone()),
             DecisionReason::Variable(name) => {
-                Self::AssignmentDenied { profile: profile.clone(), name: name.clone() }
+                let used = policy.profile(Some(profile.as_str())).map(|(_, profile)| profile);
+                let denial = used.and_then(|used| environment::denied(&used.environment, name, None));
+                let reason = match denial {
+                    Some(VariableDenial::Denied { reason, .. }) => reason,
+                    Some(VariableDenial::NotAllowed) | None => None,
+                };
+                Self::AssignmentDenied { profile: profile.clone(), name: name.clone(), reason }
             }
             DecisionReason::Conflict(conflict) => Self::ConflictingEffects(conflict.clone()),
             DecisionReason::Rule(id) => {
@@ -158,6 +178,16 @@ impl Denial {
 
 fn reason_suffix(reason: Option<&'static str>) -> String {
     reason.map(|reason| format!(" ({reason})")).unwrap_or_default()
+}
+
+/// The line of a profile that lets a variable in, where the shipped list denies it.
+fn letting_in(reason: Option<&'static str>, profile: &ProfileName, name: &str) -> String {
+    match reason {
+        Some(_) => {
+            format!("; a policy lets it in that has in [profile.{profile}.environment]: drop = [{name:?}]")
+        }
+        None => format!("; `deny` in [profile.{profile}.environment] names it"),
+    }
 }
 
 fn command_message(rule: Option<&str>, command: &str, reason: Option<&str>) -> String {

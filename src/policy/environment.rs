@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     command::{changes_lookup, verdict::AssignmentVerdict},
     profile::{EnvironmentRule, Profile},
-    variables::{self, OnAssignment, matches},
+    variables::{self, ListedVariable, OnAssignment, matches},
 };
 
 /// The longest `NAME=value` that exec takes: MAX_ARG_STRLEN of execve(2), 32 pages, with the closing NUL.
@@ -108,41 +108,58 @@ pub enum VariableDenial<'a> {
     NotAllowed,
 }
 
-/// Checks one variable, by its name and, where it is known, its value.
+/// Checks one variable that a caller passes, by its name and, where it is known, its value.
 pub fn check_variable<'a>(
     rule: &'a EnvironmentRule,
     name: &'a str,
     value: Option<&'a str>,
 ) -> Result<(), VariableDenial<'a>> {
-    if let Some(pattern) = rule.deny.iter().find(|pattern| matches(pattern, name)) {
-        return Err(VariableDenial::Denied { pattern, reason: None, on_assignment: OnAssignment::Denied });
-    }
-    let is_dropped = |pattern: &str| rule.drop.iter().any(|dropped| dropped == pattern || dropped == name);
-    let shipped = variables::matching(name, value).find(|variable| !is_dropped(&variable.pattern));
     let is_listed = rule.allow.is_empty() || rule.allow.iter().any(|pattern| matches(pattern, name));
-    match shipped {
-        Some(variable) if is_listed || variable.on_assignment == OnAssignment::Denied => {
-            Err(VariableDenial::Denied {
-                pattern: &variable.pattern,
-                reason: Some(&variable.reason),
-                on_assignment: variable.on_assignment,
-            })
+    match denied(rule, name, value) {
+        Some(VariableDenial::Denied { on_assignment: OnAssignment::Guarded, .. }) if !is_listed => {
+            Err(VariableDenial::NotAllowed)
         }
+        Some(denial) => Err(denial),
         None if is_listed => Ok(()),
-        Some(_) | None => Err(VariableDenial::NotAllowed),
+        None => Err(VariableDenial::NotAllowed),
     }
 }
 
-/// What a command line may do that sets the variable.
+/// The denial of a variable that changes what commands do, whoever sets it.
+pub fn denied<'a>(
+    rule: &'a EnvironmentRule,
+    name: &'a str,
+    value: Option<&'a str>,
+) -> Option<VariableDenial<'a>> {
+    if let Some(pattern) = rule.deny.iter().find(|pattern| matches(pattern, name)) {
+        return Some(VariableDenial::Denied { pattern, reason: None, on_assignment: OnAssignment::Denied });
+    }
+    let is_dropped = |variable: &ListedVariable| {
+        let of_its_kind = |dropped: &str| {
+            variable.on_assignment == OnAssignment::Loads && dropped.contains('*') && matches(dropped, name)
+        };
+        rule.drop
+            .iter()
+            .any(|dropped| *dropped == variable.pattern || dropped == name || of_its_kind(dropped))
+    };
+    let shipped = variables::matching(name, value).find(|variable| !is_dropped(variable));
+    shipped.map(|variable| VariableDenial::Denied {
+        pattern: &variable.pattern,
+        reason: Some(&variable.reason),
+        on_assignment: variable.on_assignment,
+    })
+}
+
+/// What a command line may do that sets the variable. `allow` is for what callers pass: a line can do by another command whatever it
+/// does by a variable that is not denied.
 pub fn assignment_verdict(rule: &EnvironmentRule, name: &str, value: Option<&str>) -> AssignmentVerdict {
-    match check_variable(rule, name, value) {
-        Ok(()) => AssignmentVerdict::Allowed,
-        Err(VariableDenial::Denied { on_assignment: OnAssignment::Guarded, .. }) => {
-            AssignmentVerdict::Guarded
-        }
-        Err(
-            VariableDenial::Denied { on_assignment: OnAssignment::Denied, .. } | VariableDenial::NotAllowed,
-        ) => AssignmentVerdict::Denied,
+    match denied(rule, name, value) {
+        Some(VariableDenial::Denied { on_assignment, .. }) => match on_assignment {
+            OnAssignment::Guarded => AssignmentVerdict::Guarded,
+            OnAssignment::Loads => AssignmentVerdict::Loads,
+            OnAssignment::Denied => AssignmentVerdict::Denied,
+        },
+        Some(VariableDenial::NotAllowed) | None => AssignmentVerdict::Allowed,
     }
 }
 
@@ -245,6 +262,20 @@ mod tests {
     }
 
     #[test]
+    fn an_allow_list_says_nothing_about_what_a_line_sets_for_itself() {
+        let rule =
+            EnvironmentRule { allow: vec!["LANG".into()], deny: vec!["MY_OWN".into()], ..Default::default() };
+        let setting = |name, value| assignment_verdict(&rule, name, value);
+        for name in ["n", "f", "LANG", "MY_NAME"] {
+            assert_eq!(setting(name, None), AssignmentVerdict::Allowed, "{name}");
+        }
+        assert_eq!(setting("MY_OWN", Some("x")), AssignmentVerdict::Denied);
+        assert_eq!(setting("LD_PRELOAD", Some("x")), AssignmentVerdict::Denied);
+        assert_eq!(setting("NODE_OPTIONS", Some("--require=x")), AssignmentVerdict::Loads);
+        assert_eq!(setting("PYTHONPATH", Some("src")), AssignmentVerdict::Guarded);
+    }
+
+    #[test]
     fn a_pattern_is_dropped_by_its_text_and_one_name_by_itself() {
         let dropping = |names: &[&str]| EnvironmentRule {
             drop: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -257,6 +288,9 @@ mod tests {
         assert_eq!(setting(&one, "npm_config_shell"), AssignmentVerdict::Guarded);
         assert_eq!(setting(&one, "LD_PRELOAD"), AssignmentVerdict::Allowed);
         assert_eq!(setting(&one, "LD_AUDIT"), AssignmentVerdict::Denied);
+        let all = dropping(&["LD_*"]);
+        assert_eq!(setting(&all, "LD_LIBRARY_PATH"), AssignmentVerdict::Allowed);
+        assert_eq!(setting(&dropping(&["LD_LIBRARY_PATH"]), "LD_PRELOAD"), AssignmentVerdict::Denied);
         let denying = EnvironmentRule { deny: vec!["PATH".into()], ..dropping(&["PATH"]) };
         assert_eq!(setting(&denying, "PATH"), AssignmentVerdict::Denied);
     }

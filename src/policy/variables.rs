@@ -12,6 +12,9 @@ use serde::Deserialize;
 pub enum OnAssignment {
     /// The line is refused.
     Denied,
+    /// Code is loaded into programs that are executed under their own names: the line is refused, unless any command is allowed. Then it
+    /// is evaluated as if it could run any.
+    Loads,
     /// The line is evaluated as if it could run any command.
     Guarded,
 }
@@ -26,7 +29,7 @@ pub struct ListedVariable {
     /// What a command line may do that sets it.
     pub on_assignment: OnAssignment,
     /// A value that consists of these words is harmless.
-    except: Vec<String>,
+    except: Option<Vec<String>>,
     /// Whether it applies only to names that no other entry matches.
     is_general: bool,
 }
@@ -41,8 +44,9 @@ impl ListedVariable {
     }
 
     fn is_harmless(&self, value: &str) -> bool {
-        let is_listed = |word: &str| self.except.iter().any(|known| word_matches(known, word));
-        !self.except.is_empty() && value.split([' ', '\t']).filter(|word| !word.is_empty()).all(is_listed)
+        let Some(except) = &self.except else { return false };
+        let is_listed = |word: &str| except.iter().any(|known| word_matches(known, word));
+        value.split([' ', '\t']).filter(|word| !word.is_empty()).all(is_listed)
     }
 }
 
@@ -50,6 +54,7 @@ impl ListedVariable {
 #[serde(deny_unknown_fields)]
 struct VariableFile {
     denied: ToolTables,
+    loaded: ToolTables,
     guarded: ToolTables,
 }
 
@@ -69,7 +74,7 @@ struct DetailedEntry {
     except: Vec<String>,
 }
 
-/// The list, in the order of precedence: denied entries, then guarded ones.
+/// The list, in the order of precedence: denied entries and those that load code, then guarded ones.
 struct VariableList {
     variables: Vec<ListedVariable>,
     /// Indices of entries, by the first byte of the names that they match.
@@ -83,8 +88,8 @@ static LIST: LazyLock<VariableList> = LazyLock::new(|| {
         tools.into_iter().flat_map(move |(tool, entries)| {
             entries.into_iter().map(move |(pattern, entry)| {
                 let (why, except) = match entry {
-                    VariableEntry::Reason(why) => (why, Vec::new()),
-                    VariableEntry::Detailed(DetailedEntry { why, except }) => (why, except),
+                    VariableEntry::Reason(why) => (why, None),
+                    VariableEntry::Detailed(DetailedEntry { why, except }) => (why, Some(except)),
                 };
                 // Where a group is of several tools, each entry names its own.
                 let reason = if why.contains(": ") { why } else { format!("{tool}: {why}") };
@@ -98,8 +103,10 @@ static LIST: LazyLock<VariableList> = LazyLock::new(|| {
             })
         })
     };
-    let mut variables: Vec<ListedVariable> =
-        of(file.denied, OnAssignment::Denied).chain(of(file.guarded, OnAssignment::Guarded)).collect();
+    let mut variables: Vec<ListedVariable> = of(file.denied, OnAssignment::Denied)
+        .chain(of(file.loaded, OnAssignment::Loads))
+        .chain(of(file.guarded, OnAssignment::Guarded))
+        .collect();
     // A refusal names the pattern that says most.
     variables.sort_by_key(|variable| {
         (variable.on_assignment == OnAssignment::Guarded, variable.pattern.contains('*'))
@@ -130,7 +137,16 @@ pub fn matching<'a>(
     let possible = LIST.by_first[usize::from(first)].iter().map(|at| &LIST.variables[*at]);
     // A specific entry overrides the general ones; otherwise its harmless values would be refused by them.
     let is_known = possible.clone().any(|variable| !variable.is_general && matches(&variable.pattern, name));
-    possible.filter(move |variable| !(variable.is_general && is_known) && variable.applies_to(name, value))
+    // One that loads code is listed by its name where a pattern denies others of its kind (`LD_*`).
+    let loads = move |variable: &ListedVariable| {
+        variable.on_assignment == OnAssignment::Loads && variable.pattern == name
+    };
+    let is_loading = possible.clone().any(loads);
+    possible.filter(move |variable| {
+        !(variable.is_general && is_known)
+            && (!is_loading || loads(variable))
+            && variable.applies_to(name, value)
+    })
 }
 
 /// Whether a pattern matches a name. `*` stands for any text. A pattern without capital letters matches names in any case.
@@ -200,7 +216,9 @@ mod tests {
             assert!(!pattern.is_empty() && pattern.chars().all(plain), "{pattern:?}");
             assert!(!pattern.contains("**") && pattern != "*", "{pattern:?}");
             assert!(reason.split(": ").last().is_some_and(|why| why.len() >= 4), "{pattern:?}: {reason:?}");
-            assert!(except.iter().all(|word| !word.contains([' ', '/', '$']) || word.starts_with('/')));
+            assert!(
+                except.iter().flatten().all(|word| !word.contains([' ', '/', '$']) || word.starts_with('/'))
+            );
         }
     }
 
@@ -342,8 +360,32 @@ mod tests {
         assert!(refuses("GIT_TRACE", "/tmp/x"));
         assert!(refuses("RUSTFLAGS", "-C linker=./x"));
         assert!(refuses("LD_PRELOAD", ""));
+        for name in ["RUSTC_WRAPPER", "PROMPT_COMMAND", "LESSOPEN", "MY_COMMAND", "MY_BINARY"] {
+            assert!(!refuses(name, "") && refuses(name, "x"), "{name}: nothing names no program");
+        }
+        assert!(refuses("PS4", "$(x)") && refuses("PS4", "`x`") && !refuses("PS4", "+ "));
+        assert!(refuses("GIT_CONFIG_GLOBAL", "/work/x") && !refuses("GIT_CONFIG_GLOBAL", "/dev/null"));
         for value in ["a[$(id)]", "x", "8 0+x", "1.5", "0x10"] {
             assert!(refuses("COLUMNS", value), "{value}");
+        }
+    }
+
+    #[test]
+    fn what_loads_code_is_listed_by_itself_where_a_pattern_denies_its_kind() {
+        let of = |name: &str, value: &str| first_match(name, value).map(|(_, on_assignment)| on_assignment);
+        for name in
+            ["LD_LIBRARY_PATH", "NODE_OPTIONS", "PERL5LIB", "RUBYOPT", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"]
+        {
+            assert_eq!(of(name, "x"), Some(OnAssignment::Loads), "{name}");
+        }
+        assert_eq!(of("_JAVA_OPTIONS", "-Xmx1g"), None);
+        for name in
+            ["LD_PRELOAD", "LD_AUDIT", "BASH_ENV", "GIT_CONFIG_COUNT", "CARGO_ALIAS_X", "PERL5DB", "_JAVA_X"]
+        {
+            assert_eq!(of(name, "x"), Some(OnAssignment::Denied), "{name}");
+        }
+        for name in ["IFS", "ENV", "RUSTC_WRAPPER", "GIT_SSH_COMMAND", "GIT_SEQUENCE_EDITOR"] {
+            assert_eq!(of(name, "x"), Some(OnAssignment::Guarded), "{name}");
         }
     }
 

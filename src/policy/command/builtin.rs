@@ -39,6 +39,22 @@ pub fn changes_lookup(name: &str) -> bool {
     ) || name.starts_with("BASH_FUNC_")
 }
 
+/// Whether a shell looks at a variable while it runs, also where it is not exported.
+pub(super) fn is_read_by_shells(name: &str) -> bool {
+    // A file that is read at the start, and only from the environment.
+    let is_read_at_start = name == "ENV";
+    let of_prompts = ["PS", "PROMPT", "RPROMPT", "RPS", "SPROMPT"];
+    (changes_lookup(name) && !is_read_at_start)
+        || holds_number(name)
+        || name.starts_with("BASH")
+        || name.starts_with("HIST")
+        || of_prompts.iter().any(|beginning| name.starts_with(beginning))
+        || matches!(
+            name,
+            "HOME" | "OLDPWD" | "PWD" | "GLOBIGNORE" | "MAIL" | "MAILPATH" | "INPUTRC" | "FCEDIT" | "SHELL"
+        )
+}
+
 /// Whether a variable is a number to a shell, so that what it is given is taken for arithmetic.
 pub(super) fn holds_number(name: &str) -> bool {
     matches!(

@@ -5,6 +5,7 @@
 
 mod combine;
 mod inner;
+mod shell_variables;
 mod variables;
 
 use super::{
@@ -18,6 +19,7 @@ use super::{
     verdict::{CommandInput, DecisionReason, EvalContext, Lookup, MAX_UNITS, RuleVerdict, Unit},
     wrapper,
 };
+use shell_variables::ShellVariables;
 
 /// Evaluates all rules on a request.
 pub fn evaluate_rules(form: CommandInput<'_>, context: EvalContext<'_>) -> RuleVerdict {
@@ -90,6 +92,9 @@ struct Evaluator<'a> {
     /// Whether what is evaluated is another reading of a command: rules that allow say nothing about it.
     is_other_reading: bool,
     lookup: Lookup,
+    variables_of_shells: ShellVariables,
+    /// The first variable that a line sets for no command.
+    sets: Option<String>,
 }
 
 impl<'a> Evaluator<'a> {
@@ -106,6 +111,8 @@ impl<'a> Evaluator<'a> {
             makes_links: false,
             is_other_reading: false,
             lookup: context.lookup,
+            variables_of_shells: ShellVariables::default(),
+            sets: None,
         }
     }
 
@@ -136,6 +143,7 @@ impl<'a> Evaluator<'a> {
             self.lookup = self.context.lookup;
         }
         let parsed = shell::parse(line, dialect);
+        self.variables_of_shells.add(&parsed);
         for part in &parsed.opaque {
             self.hide(&part.text, part.reason, within);
         }
@@ -161,6 +169,10 @@ impl<'a> Evaluator<'a> {
             let mut assignments = command.assignments.clone();
             if is_own_read(command, &parsed) {
                 assignments.retain(|(name, _)| name != "IFS");
+            }
+            if command.words.is_empty() {
+                self.sets = self.sets.take().or(assignments.first().map(|(name, _)| name.clone()));
+                self.keep_in_shell(&mut assignments, within);
             }
             if self.assignments(&assignments, within) | self.variables(&command.words, within) {
                 self.lookup = Lookup::Changed;

@@ -97,6 +97,8 @@ pub enum AssignmentVerdict {
     Allowed,
     /// It may change what programs mean: the line is evaluated as any command whatever.
     Guarded,
+    /// It loads code into programs: as [`Self::Guarded`] where any command is allowed, and otherwise as [`Self::Denied`].
+    Loads,
     /// The line is refused.
     Denied,
 }

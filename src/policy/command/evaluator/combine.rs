@@ -142,6 +142,17 @@ impl Evaluator<'_> {
             });
             Effects::default()
         });
+        // What only sets variables of its own does nothing else.
+        if let Some(name) = self.sets.take().filter(|_| self.units.is_empty()) {
+            self.units.push(Unit {
+                words: vec![Word::Literal(format!("{name}=..."))],
+                file: Resolved::Builtin,
+                within: Vec::new(),
+                decision: Decision::Allow,
+                reason: DecisionReason::Transparent,
+                matched: Vec::new(),
+            });
+        }
         // Nothing to run is nothing to allow.
         let decision = self.units.iter().map(|unit| unit.decision).max().unwrap_or(Decision::Deny);
         self.observed.sort();

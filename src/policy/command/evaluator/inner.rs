@@ -44,6 +44,9 @@ impl Evaluator<'_> {
                         CommandSource::InShell(dialect) | CommandSource::AsFunction(dialect) => dialect,
                         CommandSource::FromArgv => Dialect::Posix,
                     };
+                    if dialect.is_some() {
+                        self.variables_of_shells.add_options(outer.words);
+                    }
                     let reads = if dialect.is_some() { ShellScope::NewShell } else { ShellScope::SameShell };
                     self.line(&line, dialect.unwrap_or(around), reads, outer.place, within);
                 }

@@ -4,10 +4,11 @@
 
 use super::{
     super::{
+        answers::{Doubt, RuleAnswers},
         builtin::{changes_lookup, is_builtin, makes_names_of_names, takes_data, variables_set},
         kinds,
         program::Resolved,
-        rule::{Decision, base_name},
+        rule::{CommandRole, Decision, RuleSubject, base_name},
         shell::{self, Dialect, LineCwd, OpaqueReason, Word},
         verdict::{AssignmentVerdict, DecisionReason, MAX_NESTING, Unit},
         wrapper::{self, Removed},
@@ -45,6 +46,18 @@ impl Evaluator<'_> {
         changes || assignments.iter().any(|(name, _)| changes_lookup(name))
     }
 
+    /// Takes from among assignments that stand alone those that change nothing for any program.
+    pub(super) fn keep_in_shell(&mut self, assignments: &mut Vec<(String, Word)>, within: &[String]) {
+        assignments.retain(|(name, value)| {
+            let stays = self.stays_in_shell(name);
+            // A shell runs what is substituted in a value wherever it takes the value for arithmetic.
+            if let Some(text) = value.literal().filter(|text| stays && shell::holds_substitution(text)) {
+                self.hide(text, OpaqueReason::Assignment, within);
+            }
+            !stays
+        });
+    }
+
     /// Evaluates the variables that a builtin sets; says whether one changes what names mean.
     pub(super) fn variables(&mut self, words: &[Word], within: &[String]) -> bool {
         let words = match words.split_first() {
@@ -67,10 +80,16 @@ impl Evaluator<'_> {
             };
             let name = text.split(['=', '[', '+']).next().unwrap_or(text);
             let value = text.split_once('=').map(|(_, value)| value);
+            let sets_only = matches!(builtin, "read" | "getopts" | "printf" | "wait" | "let");
+            if sets_only && self.stays_in_shell(name) {
+                continue;
+            }
             let is_guarded = self.variable(name, value, within) == AssignmentVerdict::Guarded;
             // `export NAME` only shows what was set, and what set it was evaluated.
             let sets = match builtin {
-                "export" | "readonly" | "declare" | "typeset" | "local" => value.is_some(),
+                "export" | "readonly" | "declare" | "typeset" | "local" => {
+                    value.is_some() || self.variables_of_shells.has_kept(name)
+                }
                 "unset" => self.context.request.env.contains_key(name),
                 _ => true,
             };
@@ -88,7 +107,11 @@ impl Evaluator<'_> {
     }
 
     fn variable(&mut self, name: &str, value: Option<&str>, within: &[String]) -> AssignmentVerdict {
-        let setting = (self.context.assignment_verdict)(name, value);
+        let setting = match (self.context.assignment_verdict)(name, value) {
+            AssignmentVerdict::Loads if self.allows_any_command() => AssignmentVerdict::Guarded,
+            AssignmentVerdict::Loads => AssignmentVerdict::Denied,
+            other => other,
+        };
         if setting == AssignmentVerdict::Denied {
             self.units.push(Unit {
                 words: vec![Word::Literal(format!("{name}=..."))],
@@ -100,6 +123,17 @@ impl Evaluator<'_> {
             });
         }
         setting
+    }
+
+    /// Whether a rule allows whatever command: then code that a variable loads does no more than a command of the line may.
+    fn allows_any_command(&self) -> bool {
+        let any = [Word::Opaque { text: "...".into(), reason: OpaqueReason::Assignment }];
+        let place = LineCwd::Unknown;
+        let subject = RuleSubject::of(&any, &Resolved::Unknown, false, &place, self.context.request);
+        let rules = self.context.rules.iter();
+        let answers =
+            RuleAnswers::of(rules, &subject, CommandRole::Within, self.context.resolver, Doubt::Waits);
+        answers.strictest.is_some_and(|(decision, _)| decision == Decision::Allow)
     }
 
     /// Whether a command may be another one, or do something else, without what is removed from its environment.

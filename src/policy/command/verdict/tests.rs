@@ -4,6 +4,7 @@ mod effects;
 mod hiding;
 mod links;
 mod options;
+mod own_variables;
 
 use std::collections::BTreeMap;
 

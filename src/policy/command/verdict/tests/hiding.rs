@@ -241,8 +241,8 @@ fn what_runs_without_a_path_is_another_program_where_the_system_has_another() {
         "GUARDED=1 ls",
         "export GUARDED=1; ls",
         "bash -c ': ${!x:=v}'; ls",
-        "let GUARDED=1; ls",
-        "read GUARDED; ls",
+        "export GUARDED; let GUARDED=1; ls",
+        "read GUARDED; export GUARDED; ls",
     ] {
         assert_eq!(decide(line, Lookup::Trusted, usual), Decision::Ask, "{line}");
     }
