@@ -125,7 +125,7 @@ pub fn check_variable<'a>(
     }
 }
 
-/// The denial of a variable that changes what commands do, whoever sets it.
+/// The denial of a variable that changes what commands do, set by a caller or by a line.
 pub fn denied<'a>(
     rule: &'a EnvironmentRule,
     name: &'a str,
