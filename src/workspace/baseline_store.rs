@@ -17,7 +17,10 @@ use std::{
 use nix::unistd::{Gid, Uid};
 
 use super::{
-    control_files::Role, gitconfig::ConfigKind, integrity_checker::IntegrityChecker, tree::FileContent,
+    control_files::Role,
+    gitconfig::ConfigKind,
+    integrity_checker::IntegrityChecker,
+    tree::{FileContent, FileIdentity},
 };
 use crate::{
     proto::state::{KnownFile, WorkspaceRecord, known_file},
@@ -50,7 +53,16 @@ impl BaselineStore {
                 }
                 FileContent::Link(to) => known_file::Content::Link(to.as_os_str().as_bytes().to_vec().into()),
                 FileContent::Directory => known_file::Content::Directory(true),
-                FileContent::Absent | FileContent::Unsupported => continue,
+                FileContent::Unsupported(Some(identity)) => {
+                    known_file::Content::Unsupported(known_file::Identity {
+                        device: identity.device,
+                        inode: identity.inode,
+                        size: identity.size,
+                        written_at: identity.written_at,
+                        changed_at: identity.changed_at,
+                    })
+                }
+                FileContent::Absent | FileContent::Unsupported(None) => continue,
             };
             let file = KnownFile {
                 path: path.as_os_str().as_bytes().to_vec().into(),
@@ -144,6 +156,13 @@ fn decode_file(file: KnownFile) -> Option<(PathBuf, Role, FileContent)> {
         known_file::Content::File(file) => FileContent::File { bytes: file.bytes.to_vec(), mode: file.mode },
         known_file::Content::Link(to) => FileContent::Link(path(&to)),
         known_file::Content::Directory(_) => FileContent::Directory,
+        known_file::Content::Unsupported(identity) => FileContent::Unsupported(Some(FileIdentity {
+            device: identity.device,
+            inode: identity.inode,
+            size: identity.size,
+            written_at: identity.written_at,
+            changed_at: identity.changed_at,
+        })),
     };
     Some((path(&file.path), role_from_number(file.role)?, content))
 }

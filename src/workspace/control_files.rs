@@ -13,6 +13,7 @@ use super::{
     git_state::{self, STATE_DIRECTORIES},
     gitconfig::{self, ConfigKind},
     rebase_todo,
+    scan_queue::Cause,
     tree::{FileContent, QUARANTINE_MARK, RESTORE_MARK, Tree},
 };
 
@@ -54,6 +55,8 @@ pub struct ControlFile {
     pub content: FileContent,
     /// When it last changed: [`Tree::content`].
     pub changed_at: i64,
+    /// Why it was read.
+    pub cause: Cause,
 }
 
 /// Whether a directory is a repository's own, as git finds it: by name or by what is in it.
@@ -76,9 +79,8 @@ pub fn is_interesting(name: &OsStr) -> bool {
             | b"git-rebase-todo"
             | b"objects"
             | b"refs"
-            | b"opts"
-            | b"strategy"
-    ) || STATE_DIRECTORIES.iter().any(|directory| name == *directory)
+    ) || git_state::is_progress_name(name)
+        || STATE_DIRECTORIES.iter().any(|directory| name == *directory)
 }
 
 /// Whether a directory is one of a repository whose files count whatever their names are, except of hooks.
@@ -126,7 +128,7 @@ pub fn assess_change(
         (Role::Hooks | Role::Config(_) | Role::Pointer | Role::State, FileContent::Directory) => None,
         (Role::Hooks, FileContent::File { .. }) => None,
         (_, FileContent::Link(to)) => Some(format!("a link to {}", display_text(&to.to_string_lossy()))),
-        (_, FileContent::Unsupported) => Some("something that cannot be read as a file".to_owned()),
+        (_, FileContent::Unsupported(_)) => Some("something that cannot be read as a file".to_owned()),
         (Role::Config(flavour), FileContent::File { bytes, .. }) => assess_config(flavour, before, bytes)
             .or_else(|| assess_worktree(tree, repositories, before, &file.path, bytes)),
         (Role::RebaseTodo, FileContent::File { bytes, .. }) => {
@@ -317,6 +319,7 @@ mod tests {
         for path in [
             ".git/rebase-merge/strategy",
             ".git/rebase-apply/strategy",
+            ".git/rebase-apply/apply-opt",
             ".git/sequencer/opts",
             "n/.git/sequencer/opts",
             ".git/remotes/a",

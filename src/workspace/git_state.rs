@@ -16,8 +16,15 @@ pub const STATE_DIRECTORIES: [&str; 6] =
 pub fn is_progress(directory: &OsStr, file: &OsStr) -> bool {
     matches!(
         (directory.as_bytes(), file.as_bytes()),
-        (b"sequencer", b"opts") | (b"rebase-merge" | b"rebase-apply", b"strategy")
+        (b"sequencer", b"opts")
+            | (b"rebase-merge" | b"rebase-apply", b"strategy" | b"gpg_sign_opt")
+            | (b"rebase-apply", b"apply-opt")
     )
+}
+
+/// Whether such a file can have this name.
+pub fn is_progress_name(file: &OsStr) -> bool {
+    matches!(file.as_bytes(), b"opts" | b"strategy" | b"gpg_sign_opt" | b"apply-opt")
 }
 
 /// Whether every file counts that is in a repository's directory of that name.
@@ -33,6 +40,18 @@ pub fn dangerous_part(path: &Path, bytes: &[u8]) -> Option<String> {
             let found = gitconfig::dangerous(bytes, ConfigKind::Sequencer);
             found.first().map(|entry| format!("{} = {}", entry.name(), entry.value))
         }
+        b"rebase-apply" if path.ends_with("apply-opt") => {
+            let other = match shell_quoted_words(bytes) {
+                Some(words) => words.into_iter().find(|word| !is_plain_apply_option(word))?,
+                None => bytes.to_vec(),
+            };
+            Some(format!("git apply {}", String::from_utf8_lossy(&other)))
+        }
+        // An argument as it is for what goes on.
+        b"rebase-merge" | b"rebase-apply" if path.ends_with("gpg_sign_opt") => {
+            let is_key = bytes.trim_ascii().is_empty() || bytes.starts_with(b"-S");
+            (!is_key).then(|| format!("git am {}", String::from_utf8_lossy(bytes)))
+        }
         b"rebase-merge" | b"rebase-apply" => {
             let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
             let name = line.strip_suffix(b"\r").unwrap_or(line);
@@ -45,6 +64,44 @@ pub fn dangerous_part(path: &Path, bytes: &[u8]) -> Option<String> {
         }
         _ => Some("what git instaweb runs".to_owned()),
     }
+}
+
+/// The words that git has quoted for a shell, as it reads them again; `None` for what it refuses.
+fn shell_quoted_words(text: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut words = Vec::new();
+    let mut rest = gitconfig::until_nul(text).trim_ascii_start();
+    while !rest.is_empty() {
+        let mut word = Vec::new();
+        // Quoted parts of one word, with an escaped quote or exclamation mark between two.
+        loop {
+            let quoted = rest.strip_prefix(b"'")?;
+            let end = quoted.iter().position(|byte| *byte == b'\'')?;
+            word.extend_from_slice(&quoted[..end]);
+            rest = &quoted[end + 1..];
+            match rest {
+                [b'\\', escaped @ (b'\'' | b'!'), after @ ..] => {
+                    word.push(*escaped);
+                    rest = after;
+                }
+                [] => break,
+                [next, ..] if next.is_ascii_whitespace() => break,
+                _ => return None,
+            }
+        }
+        words.push(word);
+        rest = rest.trim_ascii_start();
+    }
+    Some(words)
+}
+
+/// Whether an option of `git apply` writes no other file than the patch is about: those that `git am` hands on.
+fn is_plain_apply_option(word: &[u8]) -> bool {
+    let is_number = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    let takes_text: [&[u8]; 4] = [b"--whitespace=", b"--exclude=", b"--include=", b"--directory="];
+    let plain: [&[u8]; 5] = [b"--ignore-space-change", b"--ignore-whitespace", b"--reject", b"--3way", b"-3"];
+    plain.contains(&word)
+        || takes_text.iter().any(|option| word.starts_with(option))
+        || [b"-p", b"-C"].iter().any(|option| word.strip_prefix(*option).is_some_and(is_number))
 }
 
 /// Whether a line of a remote is a URL for a program.
@@ -67,6 +124,15 @@ mod tests {
             (".git/rebase-merge/strategy", "x/e\n"),
             (".git/rebase-merge/strategy", "ort\n\n"),
             (".git/rebase-apply/strategy", "../x"),
+            (".git/rebase-apply/apply-opt", " '--build-fake-ancestor=/home/me/.zshrc'\n"),
+            (".git/rebase-apply/apply-opt", "'-p1' '--build-fake-anc=x'"),
+            (".git/rebase-apply/apply-opt", "'-p1' '--unsafe-paths'"),
+            (".git/rebase-apply/apply-opt", "'--build-fake'\\''-ancestor=x'"),
+            (".git/rebase-apply/apply-opt", "'-p1--index'"),
+            (".git/rebase-apply/apply-opt", "'-p1' '-z\n"),
+            (".git/rebase-apply/apply-opt", "-p1"),
+            (".git/rebase-apply/apply-opt", "'-p1'x"),
+            (".git/rebase-apply/gpg_sign_opt", "--directory=x"),
             (".git/remotes/origin", "Pull: a\nURL: ext::./x\n"),
             (".git/remotes/origin", "URL:ext://x\n"),
             (".git/branches/origin", "  other::x"),
@@ -82,6 +148,13 @@ mod tests {
             (".git/rebase-merge/strategy", "ort\n"),
             (".git/rebase-merge/strategy", "recursive\r\n"),
             (".git/rebase-apply/strategy", ""),
+            (".git/rebase-apply/apply-opt", ""),
+            (".git/rebase-apply/apply-opt", "\n"),
+            (".git/rebase-apply/apply-opt", " '--whitespace=fix' '-p2' '-C1' '--reject'\n"),
+            (".git/rebase-apply/apply-opt", " '--directory=it'\\''s/a b'\\!'' '--exclude=*.c' '--include=x'"),
+            (".git/rebase-apply/apply-opt", "'--ignore-space-change' '--ignore-whitespace' '--3way'"),
+            (".git/rebase-apply/gpg_sign_opt", "-Sme@example.org\n"),
+            (".git/rebase-merge/gpg_sign_opt", "-S"),
             (
                 ".git/remotes/origin",
                 "URL: https://example.org/x\nPull: +refs/heads/*:refs/remotes/origin/*\n",

@@ -11,7 +11,9 @@ use super::{
     control_files::{self, ControlFile, Role},
     git_state::STATE_DIRECTORIES,
     gitconfig::ConfigKind,
+    link_target::FollowedLink,
     links,
+    path_age::{PathAge, path_age},
     scan_queue::{Candidate, Cause, ScanTask},
     scanner::Scanner,
     tree::{EntryKind, FileContent, Tree},
@@ -81,6 +83,7 @@ impl Scanner {
             return;
         }
         let followed = tree.follow_link(&path);
+        let cause = self.cause_of_link(tree, &path, followed.as_ref(), cause);
         let is_hidden = followed.as_ref().is_some_and(|followed| links::is_hidden(&followed.target));
         if is_hidden || self.tools.is_on_the_way(&path) {
             if is_hidden || !tree.leads_to_file(&path) {
@@ -100,6 +103,25 @@ impl Scanner {
             } else if is_outside && links::is_in_store(&place) {
                 self.expose(place, cause);
             }
+        }
+    }
+
+    /// Why what is behind a link is scanned: its own times say nothing of a link that is new.
+    fn cause_of_link(
+        &self,
+        tree: &Tree,
+        path: &Path,
+        followed: Option<&FollowedLink>,
+        cause: Cause,
+    ) -> Cause {
+        let Some(since) = self.since else { return cause };
+        let is_new = |link: &Path| {
+            tree.content(link).1 >= since || path_age(tree, &self.repositories, link, since) == PathAge::New
+        };
+        let others = followed.into_iter().flat_map(|followed| &followed.links);
+        match std::iter::once(path).chain(others.map(PathBuf::as_path)).any(is_new) {
+            true => Cause::Event,
+            false => cause,
         }
     }
 
@@ -146,7 +168,6 @@ impl Scanner {
         if is_link && !matches!(content, FileContent::Link(_)) {
             return None;
         }
-        let changed_at = if cause == Cause::Event { i64::MAX } else { changed_at };
-        Some(ControlFile { path, role, content, changed_at })
+        Some(ControlFile { path, role, content, changed_at, cause })
     }
 }

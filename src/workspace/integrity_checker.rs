@@ -16,7 +16,9 @@ use super::{
     budget::InotifyLease,
     change::{ChangeAction, DangerousChange},
     control_files::{self, ControlFile, MAX_CONTROL_FILES, Role},
+    path_age::{PathAge, path_age},
     rebase_todo,
+    scan_queue::Cause,
     scanner::Scanner,
     tree::{FileContent, Tree},
 };
@@ -28,6 +30,9 @@ const MAX_BASELINE_BYTES: usize = 16 << 20;
 /// The most names of one directory, and the most directories in one another, that are compared with accepted ones.
 const MAX_COPY_NAMES: usize = 256;
 const MAX_COPY_DEPTH: usize = 8;
+
+/// What is said of a change that may be none, and is left alone.
+const UNCERTAIN: &str = "; it may have been there before the command";
 
 /// What a scan does with what it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +98,10 @@ impl IntegrityChecker {
             is_dirty: true,
         };
         for (path, role, content) in known.unwrap_or_default() {
-            this.update_baseline(ControlFile { path, role, content, changed_at: 0 }, FollowReferences::Yes);
+            this.update_baseline(
+                ControlFile { path, role, content, changed_at: 0, cause: Cause::Walk },
+                FollowReferences::Yes,
+            );
         }
         this
     }
@@ -141,8 +149,9 @@ impl IntegrityChecker {
     /// Compares the files of the baseline themselves: a file that is mapped into memory changes without an event.
     pub fn compare_files(&mut self) {
         let changed = |path: &PathBuf, known: &FileContent| self.tree.content(path).0 != *known;
-        let files =
-            self.baseline.iter().filter(|(_, (_, content))| matches!(content, FileContent::File { .. }));
+        let is_file =
+            |content: &FileContent| matches!(content, FileContent::File { .. } | FileContent::Unsupported(_));
+        let files = self.baseline.iter().filter(|(_, (_, content))| is_file(content));
         let changed: Vec<(PathBuf, Role)> = files
             .filter(|(path, (_, content))| changed(path, content))
             .map(|(path, (role, _))| (path.clone(), *role))
@@ -172,7 +181,8 @@ impl IntegrityChecker {
         self.judge(mode, commands, deadline, &mut changes);
         if self.unjudged.is_empty() {
             let mut found = Vec::new();
-            self.scanner.scan(&self.tree, deadline, &mut |file| found.push(file));
+            let since = if let ScanMode::AcceptBefore(moment, _) = mode { Some(moment) } else { None };
+            self.scanner.scan(&self.tree, since, deadline, &mut |file| found.push(file));
             found.into_iter().for_each(|file| self.add_unjudged(file));
             self.judge(mode, commands, deadline, &mut changes);
         }
@@ -185,6 +195,7 @@ impl IntegrityChecker {
         for is_absent in [false, true] {
             if let Some(older) = self.unjudged.remove(&(is_absent, file.path.clone())) {
                 file.changed_at = file.changed_at.max(older.changed_at);
+                file.cause = file.cause.max(older.cause);
             }
         }
         let is_absent = file.content == FileContent::Absent;
@@ -214,12 +225,19 @@ impl IntegrityChecker {
         file: ControlFile,
         changes: &mut Vec<DangerousChange>,
     ) {
+        let mut doubt = "";
         let on_change = match mode {
             ScanMode::Accept => return self.update_baseline(file, FollowReferences::Yes),
-            ScanMode::AcceptBefore(moment, _) if file.changed_at < moment => {
-                return self.update_baseline(file, FollowReferences::Yes);
-            }
-            ScanMode::AcceptBefore(_, on_change) | ScanMode::Judge(on_change) => on_change,
+            ScanMode::AcceptBefore(moment, on_change) => match self.age(&file, moment) {
+                PathAge::Unchanged => return self.update_baseline(file, FollowReferences::Yes),
+                // To undo it would destroy what a person has, where a command has only worked next to it.
+                PathAge::Uncertain => {
+                    doubt = UNCERTAIN;
+                    OnChange::Report
+                }
+                PathAge::New => on_change,
+            },
+            ScanMode::Judge(on_change) => on_change,
         };
         if file.role == Role::RebaseTodo && commands() == CommandState::Running {
             self.deferred_todos.insert(file.path);
@@ -270,6 +288,7 @@ impl IntegrityChecker {
         let was_reported = is_failure && self.failed_undos.get(&file.path) == Some(&file.content);
         if !was_reported {
             let path = self.tree.path().join(&file.path);
+            let what = what + doubt;
             changes.push(DangerousChange { path, what, action: action.clone(), sha256 });
         }
         match action {
@@ -279,6 +298,21 @@ impl IntegrityChecker {
                 self.failed_undos.insert(file.path, file.content);
             }
             ChangeAction::Failed(_) | ChangeAction::Restored | ChangeAction::Quarantined => {}
+        }
+    }
+
+    /// Since when a file is what it is where it is: an event was about it, or its times and those of the way to it say so.
+    fn age(&self, file: &ControlFile, moment: i64) -> PathAge {
+        match file.content {
+            _ if file.cause == Cause::Event => PathAge::New,
+            FileContent::Absent => PathAge::Unchanged,
+            // What is in a directory is judged by itself.
+            FileContent::File { .. } | FileContent::Link(_) | FileContent::Unsupported(_)
+                if file.changed_at >= moment =>
+            {
+                PathAge::New
+            }
+            _ => path_age(&self.tree, &self.scanner.repositories, &file.path, moment),
         }
     }
 
@@ -298,7 +332,7 @@ impl IntegrityChecker {
                 self.baseline.contains_key(&file.path)
                     || self.is_directory_accepted(&file.path, MAX_COPY_DEPTH)
             }
-            FileContent::Absent | FileContent::Link(_) | FileContent::Unsupported => false,
+            FileContent::Absent | FileContent::Link(_) | FileContent::Unsupported(_) => false,
         }
     }
 
@@ -322,17 +356,17 @@ impl IntegrityChecker {
                     FileContent::File { bytes, .. } => self.is_file_accepted(&path, &bytes),
                     FileContent::Directory => self.is_directory_accepted(&path, depth - 1),
                     FileContent::Absent => true,
-                    FileContent::Link(_) | FileContent::Unsupported => false,
+                    FileContent::Link(_) | FileContent::Unsupported(_) => false,
                 }
             })
     }
 
     fn update_baseline(&mut self, file: ControlFile, follow: FollowReferences) {
-        let ControlFile { path, role, content, .. } = file;
+        let ControlFile { path, role, content, cause, .. } = file;
         if let (FollowReferences::Yes, Role::Config(_), FileContent::File { bytes, .. }) =
             (follow, role, &content)
         {
-            self.scanner.follow_references(&self.tree, &path, bytes);
+            self.scanner.follow_references(&self.tree, &path, bytes, cause);
         }
         if role == Role::Pointer && matches!(content, FileContent::Link(_)) {
             self.scanner.follow_accepted_link(&self.tree, &path);

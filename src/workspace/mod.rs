@@ -21,10 +21,13 @@ mod inspection;
 mod integrity_checker;
 mod link_target;
 mod links;
+mod path_age;
 mod queue;
 mod rebase_todo;
 mod scan_queue;
 mod scanner;
+#[cfg(test)]
+mod tests;
 mod tool_paths;
 mod tree;
 mod watch_state;

@@ -103,6 +103,14 @@ impl ScanQueue {
         }
     }
 
+    /// Adds a directory before the others of its cause: a command could change what is in it before its turn comes.
+    pub fn push_next(&mut self, task: ScanTask, cause: Cause) {
+        match cause {
+            Cause::Walk => self.tasks.push_front(task),
+            Cause::Event => self.event_tasks.push_front(task),
+        }
+    }
+
     /// Adds a directory that an event was about. Returns false when there are too many.
     pub fn push_event(&mut self, task: ScanTask) -> bool {
         // A burst is about few places, and only those at the end are compared.

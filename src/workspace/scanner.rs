@@ -4,7 +4,7 @@
 //! Bounded in directories, files and time. What could not be scanned is reported as a shortfall.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
     path::{Path, PathBuf},
     time::Instant,
@@ -27,6 +27,8 @@ use super::{
 pub const MAX_DIRECTORIES: usize = 16_384;
 /// The maximum number of unreadable directories that are tried again.
 const MAX_UNREADABLE: usize = 1_024;
+/// What is said of what is mounted below the root. Commands cannot write there, unless it was mounted later than their sandbox began.
+const OTHER_FILE_SYSTEM: &str = "a file system is mounted below the root: it is not scanned";
 /// The bytes of control files that one slice of a scan reads before they are judged.
 pub const MAX_SLICE_BYTES: usize = 16 << 20;
 
@@ -37,8 +39,8 @@ pub struct Scanner {
     /// The directories of this scan that are not watched, when inotify is not in use.
     scanned_unwatched: usize,
     pub(super) queue: ScanQueue,
-    /// Directories that could not be opened and are tried again.
-    unreadable: BTreeSet<PathBuf>,
+    /// Directories that could not be opened and are tried again, and why they were scanned.
+    unreadable: BTreeMap<PathBuf, Cause>,
     /// They were tried in this scan, of which this slice is not the first.
     has_retried: bool,
     /// The repositories' own directories.
@@ -49,6 +51,8 @@ pub struct Scanner {
     pub tools: ToolPaths,
     /// The files that accepted configurations name.
     pub(super) references: ConfigReferences,
+    /// Since when a command runs, where the first scan goes on meanwhile.
+    pub(super) since: Option<i64>,
     /// Why some of the workspace is not scanned.
     shortfall: Option<String>,
 }
@@ -60,12 +64,13 @@ impl Scanner {
             inotify: InotifyEvents::new(share),
             scanned_unwatched: 0,
             queue: ScanQueue::with_root(),
-            unreadable: BTreeSet::new(),
+            unreadable: BTreeMap::new(),
             has_retried: false,
             repositories: BTreeSet::new(),
             git_directories: BTreeSet::new(),
             tools: ToolPaths::default(),
             references: ConfigReferences::default(),
+            since: None,
             shortfall: None,
         }
     }
@@ -201,11 +206,19 @@ impl Scanner {
     }
 
     /// Scans what events were about and then the rest, until a deadline. Each control file goes to `found`.
-    /// Reads no new events, so that a flood of changes does not keep it from its end.
-    pub fn scan(&mut self, tree: &Tree, deadline: Instant, found: &mut impl FnMut(ControlFile)) {
+    /// Reads no new events, so that a flood of changes does not keep it from its end. `since`: when the first command
+    /// started that runs alongside the first scan.
+    pub fn scan(
+        &mut self,
+        tree: &Tree,
+        since: Option<i64>,
+        deadline: Instant,
+        found: &mut impl FnMut(ControlFile),
+    ) {
+        self.since = since;
         if !std::mem::replace(&mut self.has_retried, true) {
-            for path in std::mem::take(&mut self.unreadable) {
-                self.queue.push(ScanTask::Recursive(path), Cause::Event);
+            for (path, cause) in std::mem::take(&mut self.unreadable) {
+                self.queue.push_next(ScanTask::Recursive(path), cause);
             }
         }
         let mut bytes_read = 0;
@@ -238,9 +251,10 @@ impl Scanner {
         };
         let directory = match tree.directory(path) {
             Ok(directory) => directory,
-            // Gone, a link, a file, or another file system.
-            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EXDEV) => return,
-            Err(errno) => return self.retry_later(path, errno),
+            // Gone, a link, or a file.
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return,
+            Err(Errno::EXDEV) => return self.set_shortfall(OTHER_FILE_SYSTEM.to_owned()),
+            Err(errno) => return self.retry_later(path, errno, cause),
         };
         // Before it is listed, so that changes in between cause events.
         let is_deep = match self.inotify.watch_directory(&directory, path) {
@@ -249,7 +263,7 @@ impl Scanner {
             AddWatchOutcome::No => {
                 if self.inotify.is_active() {
                     // Closed to its owner: there are no events.
-                    self.retry_later(path, Errno::EACCES);
+                    self.retry_later(path, Errno::EACCES, cause);
                 }
                 self.scanned_unwatched += 1;
                 is_deep && !self.exceeds_max_directories(self.scanned_unwatched)
@@ -257,13 +271,13 @@ impl Scanner {
         };
         let names = match Tree::names(directory) {
             Ok(names) => names,
-            Err(errno) => return self.retry_later(path, errno),
+            Err(errno) => return self.retry_later(path, errno, cause),
         };
         let has = |wanted: &str| names.iter().any(|(name, _)| name == wanted);
         if control_files::is_repository(path, has) {
             if !self.repositories.contains(path) && !is_deep {
                 // It has become a repository: its parts are scanned as such.
-                self.push_event_task(ScanTask::Recursive(path.to_owned()));
+                self.queue.push_next(ScanTask::Recursive(path.to_owned()), cause);
             }
             self.repositories.insert(path.to_owned());
             match has("HEAD") && links::is_git_place(path) {
@@ -292,7 +306,7 @@ impl Scanner {
 
     /// What could not be opened is tried again at each scan: a directory that is closed to its owner, a host without
     /// descriptors.
-    fn retry_later(&mut self, path: &Path, errno: Errno) {
+    fn retry_later(&mut self, path: &Path, errno: Errno, cause: Cause) {
         if errno == Errno::ENAMETOOLONG {
             self.set_shortfall("paths of more than 4096 bytes are not scanned".to_owned());
             return;
@@ -301,16 +315,17 @@ impl Scanner {
             self.set_shortfall(format!("a directory cannot be opened: {}", errno.desc()));
         }
         if self.unreadable.len() < MAX_UNREADABLE {
-            self.unreadable.insert(path.to_owned());
+            self.unreadable.insert(path.to_owned(), cause);
         } else {
             self.set_shortfall(format!("more than {MAX_UNREADABLE} directories cannot be opened"));
         }
     }
 
-    /// Follows what an accepted configuration includes or runs: it counts as a part of it.
-    pub fn follow_references(&mut self, tree: &Tree, config: &Path, bytes: &[u8]) {
+    /// Follows what an accepted configuration includes or runs: it counts as a part of it. `cause`: why that was read. What
+    /// was there before a command ran is no change, and is accepted as its configuration is.
+    pub fn follow_references(&mut self, tree: &Tree, config: &Path, bytes: &[u8], cause: Cause) {
         for directory in self.references.add_config(tree, config, bytes) {
-            self.push_event_task(ScanTask::Directory(directory));
+            self.queue.push_next(ScanTask::Directory(directory), cause);
         }
     }
 

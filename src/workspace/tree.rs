@@ -22,7 +22,7 @@ use nix::{
 
 use crate::sys::file::{exchange, rename_absent};
 
-/// The most bytes of a control file that are read; a longer one counts as [`Content::Unsupported`].
+/// The most bytes of a control file that are read; a longer one counts as [`FileContent::Unsupported`].
 pub const MAX_CONTROL_FILE_BYTES: usize = 1 << 20;
 /// In the names of quarantined files.
 pub const QUARANTINE_MARK: &str = ".provost-quarantine-";
@@ -45,8 +45,46 @@ pub enum FileContent {
     Link(PathBuf),
     /// A directory.
     Directory,
-    /// Neither, or it cannot be read: a FIFO, a file that is too long or closed to its owner.
-    Unsupported,
+    /// Neither, or it cannot be read: a FIFO, a file that is too long or closed to its owner. Such a file is the same as
+    /// before only where its identity is.
+    Unsupported(Option<FileIdentity>),
+}
+
+/// By what a file is known whose content is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileIdentity {
+    /// Its file system.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+    /// Of a regular file, in bytes; else 0, as the next ones.
+    pub size: i64,
+    /// When its content changed, in nanoseconds.
+    pub written_at: i64,
+    /// When anything of it changed, in nanoseconds.
+    pub changed_at: i64,
+}
+
+impl FileIdentity {
+    fn of(stat: &FileStat) -> Self {
+        let (device, inode) = (stat.st_dev, stat.st_ino);
+        match kind(stat) {
+            SFlag::S_IFREG => Self {
+                device,
+                inode,
+                size: stat.st_size,
+                written_at: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+                changed_at: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
+            },
+            // A pipe is written by being used.
+            _ => Self { device, inode, size: 0, written_at: 0, changed_at: 0 },
+        }
+    }
+}
+
+/// A time of a file.
+pub fn nanoseconds(seconds: i64, rest: i64) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
 /// What a name in a directory is.
@@ -90,6 +128,11 @@ impl Tree {
     /// Where the root is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The root, open.
+    pub fn root(&self) -> &OwnedFd {
+        &self.root
     }
 
     /// Opens a directory for listing.
@@ -183,18 +226,19 @@ impl Tree {
         let place = match self.open_path(path) {
             Ok(place) => place,
             Err(Errno::ENOENT | Errno::ENOTDIR) => return (FileContent::Absent, 0),
-            Err(_) => return (FileContent::Unsupported, i64::MAX),
+            Err(_) => return (FileContent::Unsupported(None), i64::MAX),
         };
-        let Ok(stat) = fstat(&place) else { return (FileContent::Unsupported, i64::MAX) };
+        let Ok(stat) = fstat(&place) else { return (FileContent::Unsupported(None), i64::MAX) };
+        let unsupported = || FileContent::Unsupported(Some(FileIdentity::of(&stat)));
         let content = match kind(&stat) {
             SFlag::S_IFDIR => FileContent::Directory,
             SFlag::S_IFLNK => {
-                readlinkat(&place, "").map_or(FileContent::Unsupported, |to| FileContent::Link(to.into()))
+                readlinkat(&place, "").map_or_else(|_| unsupported(), |to| FileContent::Link(to.into()))
             }
-            SFlag::S_IFREG => Self::read(&place, &stat).unwrap_or(FileContent::Unsupported),
-            _ => FileContent::Unsupported,
+            SFlag::S_IFREG => Self::read(&place, &stat).unwrap_or_else(|_| unsupported()),
+            _ => unsupported(),
         };
-        (content, stat.st_ctime.saturating_mul(1_000_000_000).saturating_add(stat.st_ctime_nsec))
+        (content, nanoseconds(stat.st_ctime, stat.st_ctime_nsec))
     }
 
     fn read(place: &OwnedFd, seen: &FileStat) -> Result<FileContent, Errno> {
@@ -203,7 +247,7 @@ impl Tree {
         let file = nix::fcntl::open(&Self::proc_fd_path(place), flags, Mode::empty())?;
         let stat = fstat(&file)?;
         if kind(&stat) != SFlag::S_IFREG || (stat.st_dev, stat.st_ino) != (seen.st_dev, seen.st_ino) {
-            return Ok(FileContent::Unsupported);
+            return Ok(FileContent::Unsupported(Some(FileIdentity::of(&stat))));
         }
         let mut bytes = vec![0; usize::try_from(stat.st_size).unwrap_or(0).min(MAX_CONTROL_FILE_BYTES) + 1];
         let mut length = 0;
@@ -215,7 +259,7 @@ impl Tree {
                 Err(errno) => return Err(errno),
             }
             if length > MAX_CONTROL_FILE_BYTES {
-                return Ok(FileContent::Unsupported);
+                return Ok(FileContent::Unsupported(Some(FileIdentity::of(&stat))));
             }
             if length == bytes.len() {
                 bytes.resize(length * 2, 0);
@@ -310,7 +354,7 @@ fn make(directory: &OwnedFd, name: &OsStr, content: &FileContent) -> Result<(), 
     match content {
         FileContent::File { bytes, mode } => make_file(directory, name, bytes, *mode),
         FileContent::Link(target) => symlinkat(target.as_path(), directory, name),
-        FileContent::Absent | FileContent::Directory | FileContent::Unsupported => Err(Errno::ENOENT),
+        FileContent::Absent | FileContent::Directory | FileContent::Unsupported(_) => Err(Errno::ENOENT),
     }
 }
 

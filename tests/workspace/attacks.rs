@@ -261,6 +261,13 @@ const WAYS: &[Way] = &[
         command: "echo 'repos: []' > .pre-commit-config.yaml",
         person: "test -f .pre-commit-config.yaml && ./x.sh",
     },
+    Way {
+        name: "another hook in place of one that is too large to keep",
+        host: "mkdir own; (echo '#!/bin/sh'; head -c 1200000 /dev/zero | tr '\\0' '#') > own/pre-commit; \
+               chmod +x own/pre-commit; git config core.hooksPath own",
+        command: "(cat x.sh; head -c 1200000 /dev/zero | tr '\\0' '#') > own/pre-commit",
+        person: "git commit --allow-empty -m x",
+    },
 ];
 
 /// Prepares a workspace; the program in it leaves a mark next to the workspace.

@@ -39,6 +39,14 @@ const WAYS: &[Way] = &[
         person: "git checkout -q --theirs file; git add file; GIT_EDITOR=true git rebase --continue",
     },
     Way {
+        name: "an option of interrupted patches that writes a file of any name",
+        host: "for i in 1 2 3; do echo $i > f$i; git add f$i; git commit -qm f$i; done; git format-patch -q -3 -o p; \
+               git reset -q --hard HEAD~3; echo other > f2; git add f2; git commit -qm c",
+        command: "git am p/*.patch; mark=$(sed -n 's/^touch //p' x.sh); \
+                  echo \"'--build-fake-ancestor=$mark'\" > .git/rebase-apply/apply-opt",
+        person: "git am --skip",
+    },
+    Way {
         name: "a link in place of an interrupted rebase's directory",
         host: "",
         command: "git update-ref ORIG_HEAD HEAD; mkdir r; cd r; git rev-parse HEAD | tee onto > orig-head; \
