@@ -434,6 +434,14 @@ static int do_tioclinux_direct(void) {
     char c = 2;
     return ioctl(0, TIOCLINUX, &c);
 }
+static int do_lease(void) {
+    int fd = open(arg(0), O_RDWR | O_CREAT, 0644);
+    int r = fcntl(fd, F_SETLEASE, F_WRLCK), e = errno;
+    close(fd);
+    unlink(arg(0));
+    errno = e;
+    return r;
+}
 static int do_delete_module(void) { return (int)syscall(SYS_delete_module, "provost_no_such", 0); }
 static int do_init_module(void) { return (int)syscall(SYS_init_module, "", 0, ""); }
 static int do_finit_module(void) { return (int)syscall(SYS_finit_module, -1, "", 0); }
@@ -487,7 +495,7 @@ static const struct { const char *name; int (*run)(void); } verbs[] = {
     {"suid_openat2", do_suid_openat2}, {"suid_mknod", do_suid_mknod}, {"io_uring", do_io_uring}, {"bpf", do_bpf},
     {"perf", do_perf}, {"keyctl", do_keyctl}, {"add_key", do_add_key}, {"request_key", do_request_key},
     {"userfaultfd", do_userfaultfd}, {"x32", do_x32}, {"tiocsti", do_tiocsti},
-    {"tiocsti_direct", do_tiocsti_direct}, {"tioclinux_direct", do_tioclinux_direct},
+    {"tiocsti_direct", do_tiocsti_direct}, {"tioclinux_direct", do_tioclinux_direct}, {"lease", do_lease},
     {"delete_module", do_delete_module}, {"init_module", do_init_module}, {"finit_module", do_finit_module},
     {"kexec_load", do_kexec_load}, {"reboot", do_reboot}, {"swapon", do_swapon}, {"acct", do_acct},
     {"sethostname", do_sethostname}, {"clock_settime", do_clock_settime}, {"syslog", do_syslog}, {"iopl", do_iopl},

@@ -157,6 +157,13 @@ pub(super) const RULES: &[ConditionalRule] = &[
         "types into a terminal that others share; pastes on a console; takes its output; loads a protocol into the kernel",
     ),
     rule(
+        "fcntl",
+        (72, 25),
+        ArgumentCondition::OneOf { index: 1, values: &LEASE_COMMANDS },
+        "`F_SETLEASE`, `F_SETDELEG`, whatever the upper half of the command is",
+        "who else opens the file waits for the holder of the lease (`fs.lease-break-time`, 45 s), also outside of the sandbox",
+    ),
+    rule(
         "mmap",
         (9, 222),
         any_bit(3, MAP_HUGETLB),
@@ -275,6 +282,9 @@ const TIME_NAMESPACE: u32 = 0x80;
 /// TIOCSTI types a character into a terminal, also one that other processes share; TIOCLINUX pastes on a console;
 /// TIOCCONS redirects the console; TIOCSETD loads a line discipline, each of them a protocol in the kernel.
 const TERMINAL_COMMANDS: [u32; 4] = [0x5412, 0x541C, 0x541D, 0x5423];
+
+/// F_SETLEASE, and F_SETDELEG, by which later kernels lease directories.
+const LEASE_COMMANDS: [u32; 2] = [1_024, 1_040];
 
 /// Huge pages are set aside for the whole host, and no controller that sandboxes have counts them.
 const MAP_HUGETLB: u32 = 0x4_0000;

@@ -218,6 +218,8 @@ fn the_numbers_are_the_c_library_s() {
     assert_eq!(libc::SYS_setpriority, 141);
     assert_eq!(libc::SYS_ioprio_set, 251);
     assert_eq!(libc::SYS_ptrace, 101);
+    assert_eq!(libc::SYS_fcntl, 72);
+    assert_eq!(libc::F_SETLEASE, 1_024);
 }
 
 #[test]
@@ -292,6 +294,12 @@ fn what_watches_or_answers_for_others_is_refused() {
     assert_eq!(answers(317, &[1, 1]), ALLOW, "a filter of one's own");
     for command in [0x541D_u64, 0x5423, 0x1_0000_5423] {
         assert_eq!(answers(16, &[0, command]), EPERM, "{command:#x}");
+    }
+    for lease in [1_024_u64, 1_040, 0x1_0000_0400] {
+        assert_eq!(answers(72, &[3, lease, 1]), EPERM, "fcntl {lease:#x} makes others wait");
+    }
+    for command in [0_u64, 1, 2, 3, 4, 6, 7, 37, 1_025, 1_026, 1_030, 1_031, 1_033] {
+        assert_eq!(answers(72, &[3, command, 1_024]), ALLOW, "fcntl {command}");
     }
 }
 
