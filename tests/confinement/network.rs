@@ -2,10 +2,14 @@
 
 use crate::support::lacks;
 use std::{
+    fs,
     net::TcpListener,
     os::{
         linux::net::SocketAddrExt,
-        unix::net::{SocketAddr, UnixListener},
+        unix::{
+            fs::PermissionsExt,
+            net::{SocketAddr, UnixListener},
+        },
     },
 };
 
@@ -83,6 +87,34 @@ async fn unix_sockets_of_the_host_cannot_be_reached_by_name_with_either_network(
         let host =
             session.attack("attack").args(["connect_abstract", &name]).with(|r| r.network = 2).finish().await;
         assert_eq!(host.text(), "connect_abstract EPERM\n");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_socket_of_the_host_in_the_workspace_cannot_be_reached_and_one_of_the_sandbox_can() {
+    if lacks(&["python3"]) {
+        return;
+    }
+    in_session(&Gateway::shared(), async |session| {
+        let path = session.workspace.join("deep/host.sock");
+        fs::create_dir(session.workspace.join("deep")).expect("the host can write");
+        let _listener = UnixListener::bind(&path).expect("a path socket");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("it is ours");
+        let path = path.display().to_string();
+        let (_, outside) = run_outside(&Attack::compiled("attack"), &["connect_path", &path]);
+        assert_eq!(outside, "connect_path OK\n");
+        for way in [path.as_str(), "deep/host.sock", "moved/host.sock", "moved/link.sock"] {
+            let done = session.attack("attack").args(["connect_path", way]).finish().await;
+            assert_ne!(done.text(), "connect_path OK\n", "{way}");
+            // Neither by another way nor by another name.
+            session.sh("mv deep moved; ln moved/host.sock moved/link.sock; mv moved/host.sock y; rm -f moved/host.sock").finish().await;
+        }
+        assert!(session.workspace.join("moved/host.sock").exists(), "the host still has it");
+        let own = "import socket\na = socket.socket(socket.AF_UNIX)\na.bind('own.sock')\na.listen()\n\
+                   b = socket.socket(socket.AF_UNIX)\nb.connect('own.sock')\nprint('connected')";
+        let done = session.command("python3").args(["-c", own]).finish().await;
+        assert_eq!(done.text(), "connected\n");
     })
     .await;
 }

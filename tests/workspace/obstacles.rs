@@ -93,6 +93,40 @@ async fn no_name_hides_a_repository_and_what_is_too_deep_is_said() {
     gateway.stop();
 }
 
+/// Unmounts what a test has mounted, however the test ends.
+struct Mounted(std::path::PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        outside(std::path::Path::new("/"), &format!("umount -l '{}'", self.0.display()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn below_a_mount_of_the_host_nothing_can_be_left_and_the_look_says_that_it_ends_there() {
+    if !is_root() {
+        return skip("only root can mount a file system");
+    }
+    let gateway = gateway();
+    let session = session(&gateway, "workspace").await;
+    outside(
+        &session.workspace,
+        "mkdir m n; mount -t tmpfs none m; echo host > m/file; touch f; mount --bind n/../f f",
+    );
+    let mounts = ["m", "f"].map(|name| Mounted(session.workspace.join(name)));
+    assert_eq!(outside(&session.workspace, "cat m/file"), "host\n", "file systems can be mounted here");
+    let script = "git init -q m/r && git -C m/r config core.fsmonitor ./x; mkdir m/d; echo > m/x; echo > f; \
+                  mv m moved; rmdir m; chmod 777 m; echo > n/x && echo done";
+    let done = session.sh(script).finish().await;
+    assert!(done.text().ends_with("done\n"), "{}", done.text());
+    assert!(done.outcome.workspace_shortfall.contains("mounted below"), "{:?}", done.outcome);
+    assert_eq!(outside(&session.workspace, "ls -A m; cat f"), "file\n");
+    drop(mounts);
+    assert_eq!(outside(&session.workspace, "ls -A m; cat f"), "", "nor is anything under the mount");
+    session.close().await;
+    gateway.stop();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_undo_is_not_led_out_of_the_root_by_what_is_swapped_meanwhile() {
     let gateway = gateway();

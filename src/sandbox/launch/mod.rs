@@ -3,6 +3,7 @@
 mod certificates;
 mod error;
 mod filters;
+mod host_objects;
 mod identity;
 mod listen;
 mod mapped_groups;

@@ -17,6 +17,7 @@ use crate::{
     proto::supervisor::{Identity, MappedGroup, Mount, mount::Kind},
     sandbox::{
         launch::{
+            host_objects::{HostObjects, MAX_COVERED},
             name_files::{name_sources, resolv_conf},
             private_files::{self, PrivateFiles},
             protected,
@@ -50,7 +51,8 @@ pub fn plan(
     covered: Option<&Path>,
 ) -> Result<Rootfs, RootfsError> {
     check_identity(ids)?;
-    let mut plan = RootfsPlanner { entries: Vec::new(), ids, read_only_program: covered };
+    let host = HostObjects::read().map_err(RootfsError::HostObjects)?;
+    let mut plan = RootfsPlanner { entries: Vec::new(), covers: Vec::new(), ids, read_only_program: covered };
     for path in &profile.filesystem.system {
         plan.add_system(path)?;
     }
@@ -99,8 +101,10 @@ pub fn plan(
         plan.add_profile_path(path, Access::Write)?;
     }
     for root in roots {
+        plan.add_covers(&root, &host)?;
         plan.add_root(root, files, owner)?;
     }
+    plan.cover();
     // Mount outer directories before those inside them.
     plan.entries[fixed..].sort_by_key(|entry| Path::new(&entry.mount.target).components().count());
 
@@ -160,6 +164,8 @@ struct PlannedMount {
 
 struct RootfsPlanner<'a> {
     entries: Vec<PlannedMount>,
+    /// What the host has in the roots.
+    covers: Vec<Mount>,
     ids: &'a Identity,
     /// A file that is shown read-only in whichever root it lies.
     read_only_program: Option<&'a Path>,
@@ -293,6 +299,31 @@ impl RootfsPlanner<'_> {
             source: Some(source.into()),
         });
         Ok(())
+    }
+
+    /// Sockets of the host in a root, by which its processes would act for a command, and what is mounted below it: nobody
+    /// looks there for what a command leaves, and where only the mount of the root itself is shown, the host does not see it.
+    fn add_covers(&mut self, root: &Root, host: &HostObjects) -> Result<(), RootfsError> {
+        let found = host.below(root);
+        if found.mounts.len() + found.sockets.len() > MAX_COVERED {
+            return Err(RootfsError::TooManyHostObjects { path: root.path.clone(), max: MAX_COVERED });
+        }
+        let is_shown = !self.ids.privileged;
+        let mounts = found.mounts.into_iter().map(|path| (path, is_shown));
+        for (path, recursive) in mounts.chain(found.sockets.into_iter().map(|path| (path, false))) {
+            let target = check_path(&path)?.to_owned();
+            self.covers.push(Mount { kind: Kind::Cover.into(), target, recursive, ..Mount::default() });
+        }
+        Ok(())
+    }
+
+    /// Covers what was found, but for what the session shows by itself, or on the way to that.
+    fn cover(&mut self) {
+        let mut covers = std::mem::take(&mut self.covers);
+        covers.retain(|cover| {
+            !self.entries.iter().any(|entry| Path::new(&entry.mount.target).starts_with(&cover.target))
+        });
+        covers.into_iter().for_each(|cover| self.add(cover));
     }
 
     fn add_root(&mut self, root: Root, files: &Filesystem, owner: Owner) -> Result<(), RootfsError> {

@@ -37,6 +37,17 @@ pub enum RootfsError {
     /// A protected file in a root cannot be mounted.
     #[error(transparent)]
     Protect(#[from] ProtectError),
+    /// What the host has in the roots cannot be known.
+    #[error("read the host's mounts and sockets")]
+    HostObjects(#[source] io::Error),
+    /// A root has more of the host's mounts and sockets than are covered.
+    #[error("the host has more than {max} mounts and sockets in {path:?}")]
+    TooManyHostObjects {
+        /// Which one.
+        path: PathBuf,
+        /// The most.
+        max: usize,
+    },
     /// A root cannot be read.
     #[error("look at root {path:?}")]
     Root {

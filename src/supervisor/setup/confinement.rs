@@ -80,7 +80,7 @@ pub fn enforce_landlock(plan: &SandboxPlan, directories: &[CgroupDirectory]) -> 
             Kind::File if is_in_tmpfs(plan, &mount.target) => continue,
             Kind::File => FileRights::READ_FILE,
             // Covered by the rule of the root, or of the link's target.
-            Kind::Unspecified | Kind::Symlink | Kind::Directory => continue,
+            Kind::Unspecified | Kind::Symlink | Kind::Directory | Kind::Cover => continue,
         };
         if mount.kind() == Kind::Dev {
             match allow(&rules, MESSAGE_QUEUES, everything) {

@@ -97,6 +97,7 @@ impl NewRoot {
             }
             Kind::File => self.file(mount),
             Kind::Directory => self.owned_directory(mount, ids),
+            Kind::Cover => self.cover(mount),
             Kind::Unspecified => Err(Errno::EINVAL),
         }
     }
@@ -214,14 +215,46 @@ impl NewRoot {
             let place = self.parent_of(target)?;
             return write_new(place.directory.as_fd(), &place.name, mount).map(drop);
         };
+        let attributes = NO_SUID_NO_DEV.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
+        self.cover_file(covered.as_fd(), mount, attributes)
+    }
+
+    /// Mounts a small file over another one.
+    fn cover_file(
+        &self,
+        covered: BorrowedFd<'_>,
+        mount: &Mount,
+        attributes: Attributes,
+    ) -> Result<(), Errno> {
         let staging = Path::new(".staged");
         let staged = write_new(self.root.as_fd(), staging, mount)?;
         let detached = mount::copy(staged.as_fd(), c"", MountScope::Single)?;
-        let attributes = NO_SUID_NO_DEV.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
         mount::restrict(detached.as_fd(), attributes, MountScope::Single)?;
-        mount::attach(detached.as_fd(), covered.as_fd(), c"")?;
+        mount::attach(detached.as_fd(), covered, c"")?;
         // The mount keeps the file, so its temporary name can go.
         nix::unistd::unlinkat(self.root.as_fd(), staging, nix::unistd::UnlinkatFlags::NoRemoveDir)
+    }
+
+    /// Leaves nothing to use of what is at a place. What has gone meanwhile, or was replaced by a link, is nothing to cover.
+    fn cover(&self, mount: &Mount) -> Result<(), Errno> {
+        let covered = match self.find(Path::new(&mount.target)) {
+            Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
+            found => found?,
+        };
+        let attributes = NO_SUID_NO_DEV.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
+        if mount.recursive {
+            return match mount::restrict(covered.as_fd(), Attributes::READ_ONLY, MountScope::Recursive) {
+                // Nothing is mounted there any more.
+                Err(Errno::EINVAL) => Ok(()),
+                done => done,
+            };
+        }
+        if is_directory(covered.as_fd())? {
+            let options = [fs_option(c"mode", "0555"), fs_option(c"nr_inodes", "2")];
+            let empty = mount::make(c"tmpfs", &options, attributes)?;
+            return mount::attach(empty.as_fd(), covered.as_fd(), c"");
+        }
+        self.cover_file(covered.as_fd(), &Mount { mode: 0o444, ..Mount::default() }, attributes)
     }
 
     /// A directory that belongs to the commands, if the plan says so and it is not there yet.
