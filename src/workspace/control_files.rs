@@ -13,7 +13,6 @@ use super::{
     git_state::{self, STATE_DIRECTORIES},
     gitconfig::{self, ConfigKind},
     rebase_todo,
-    scan_queue::Cause,
     tree::{FileContent, QUARANTINE_MARK, RESTORE_MARK, Tree},
 };
 
@@ -42,6 +41,15 @@ pub enum Role {
     RebaseTodo,
     /// Another file of a repository by which git runs code.
     State,
+}
+
+/// Why something is scanned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// It is found by a walk: its times say when it has changed.
+    Walk,
+    /// An event was about it, whatever its times say: a moved directory keeps the times of its files.
+    Event,
 }
 
 /// A control file: its path and content.

@@ -8,13 +8,13 @@ use std::{
 use nix::sys::stat::fstat;
 
 use super::{
-    control_files::{self, ControlFile, Role},
+    control_files::{self, Cause, ControlFile, Role},
     git_state::STATE_DIRECTORIES,
     gitconfig::ConfigKind,
     link_target::FollowedLink,
     links,
     path_age::{PathAge, path_age},
-    scan_queue::{Candidate, Cause, ScanTask},
+    scan_queue::{Candidate, ScanTask},
     scanner::Scanner,
     tree::{EntryKind, FileContent, Tree},
 };

@@ -15,10 +15,9 @@ use sha2::{Digest, Sha256};
 use super::{
     budget::InotifyLease,
     change::{ChangeAction, DangerousChange},
-    control_files::{self, ControlFile, MAX_CONTROL_FILES, Role},
+    control_files::{self, Cause, ControlFile, MAX_CONTROL_FILES, Role},
     path_age::{PathAge, path_age},
     rebase_todo,
-    scan_queue::Cause,
     scanner::Scanner,
     tree::{FileContent, Tree},
 };

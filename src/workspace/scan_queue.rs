@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::control_files::Role;
+use super::control_files::{Cause, Role};
 
 /// The maximum number of tasks for events, and of names that may be links. With more of them all is scanned.
 pub const MAX_EVENT_TASKS: usize = 16_384;
@@ -19,15 +19,6 @@ pub enum ScanTask {
     Recursive(PathBuf),
     /// Alone.
     Directory(PathBuf),
-}
-
-/// Why something is scanned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
-    /// It is found by a walk: its times say when it has changed.
-    Walk,
-    /// An event was about it, whatever its times say: a moved directory keeps the times of its files.
-    Event,
 }
 
 /// A control file that is found and not read yet.

@@ -15,10 +15,10 @@ use nix::errno::Errno;
 use super::{
     budget::InotifyLease,
     config_references::ConfigReferences,
-    control_files::{self, ControlFile, Role},
+    control_files::{self, Cause, ControlFile, Role},
     inotify_events::{AddWatchOutcome, InotifyEventKind, InotifyEvents},
     links,
-    scan_queue::{Candidate, Cause, ScanQueue, ScanTask, Step},
+    scan_queue::{Candidate, ScanQueue, ScanTask, Step},
     tool_paths::ToolPaths,
     tree::{FileContent, Tree},
 };

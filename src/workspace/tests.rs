@@ -3,10 +3,9 @@
 
 use std::{
     fs,
-    os::unix::fs::symlink,
+    os::unix::fs::{MetadataExt, symlink},
     path::Path,
-    thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use nix::unistd::geteuid;
@@ -15,12 +14,9 @@ use super::{
     ChangeAction, DangerousChange,
     budget::InotifyBudget,
     integrity_checker::{CommandState, IntegrityChecker, ScanMode},
-    tree::{MAX_CONTROL_FILE_BYTES, Tree},
+    tree::{MAX_CONTROL_FILE_BYTES, Tree, nanoseconds},
 };
 use crate::policy::profile::OnChange;
-
-/// More than the clock of files lags behind.
-const TICK: Duration = Duration::from_millis(30);
 
 const MONITOR: &str = "[core]\n\tfsmonitor = tools/mon\n\thooksPath = .githooks\n";
 
@@ -45,6 +41,23 @@ fn scan(checker: &mut IntegrityChecker, mode: ScanMode) -> Vec<DangerousChange> 
     }
 }
 
+/// Waits until the clock of files goes on, and returns its time: later than all files before.
+fn next_tick() -> i64 {
+    let directory = tempfile::tempdir().unwrap();
+    let now = || {
+        write(directory.path(), "now", "");
+        let stat = fs::metadata(directory.path().join("now")).unwrap();
+        nanoseconds(stat.ctime(), stat.ctime_nsec())
+    };
+    let before = now();
+    loop {
+        match now() {
+            later if later > before => return later,
+            _ => std::thread::yield_now(),
+        }
+    }
+}
+
 fn write(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -55,11 +68,10 @@ fn write(root: &Path, path: &str, text: &str) {
 fn first_scan(person: impl Fn(&Path), command: impl Fn(&Path)) -> (tempfile::TempDir, Vec<DangerousChange>) {
     let root = tempfile::tempdir().unwrap();
     person(root.path());
-    thread::sleep(TICK);
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
-    thread::sleep(TICK);
+    let since = next_tick();
+    next_tick();
     command(root.path());
-    let mode = ScanMode::AcceptBefore(i64::try_from(since).unwrap(), OnChange::Undo);
+    let mode = ScanMode::AcceptBefore(since, OnChange::Undo);
     let found = scan(&mut checker(root.path()), mode);
     (root, found)
 }
@@ -155,7 +167,7 @@ fn a_file_that_is_too_large_to_keep_is_known_by_its_identity() {
     checker.compare_files();
     assert_eq!(scan(&mut checker, judge), [], "nothing has changed");
     for path in ["p/r/.githooks/pre-commit", "p/r/.vscode/large", "p/r/inc"] {
-        thread::sleep(TICK);
+        next_tick();
         write(root.path(), path, &large("oth"));
         let found = scan(&mut checker, judge);
         assert_eq!(found.len(), 1, "{path}: {found:?}");
