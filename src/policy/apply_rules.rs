@@ -7,7 +7,6 @@ use super::{
         evaluate_rules,
         program::ProgramResolver,
         rule::RequestContext,
-        shell::Dialect,
         verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, RuleVerdict, Unseen},
     },
     environment,
@@ -50,7 +49,7 @@ fn judges_execs(profile: &Profile) -> bool {
     profile.gate.enabled && profile.gate.requirement == Requirement::Require
 }
 
-/// The grammar of the profile's shell.
-pub(super) fn dialect(profile: &Profile) -> Dialect {
-    Dialect::of(profile.shell.file_name().and_then(|name| name.to_str()).unwrap_or("sh"))
+/// A request of a line, which the profile's shell reads.
+pub(super) fn shell_line<'a>(profile: &'a Profile, line: &'a str) -> CommandInput<'a> {
+    CommandInput::ProfileShell { shell: profile.shell.to_str().unwrap_or("sh"), line }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::{
-    apply_rules::{apply_rules, dialect},
+    apply_rules::{apply_rules, shell_line},
     approval::{ApprovalGrant, ApprovalQuestion},
     approved_command::ApprovedCommand,
     build_spec::build_spec,
@@ -144,7 +144,7 @@ impl PolicySet {
                 apply_rules(self, (own.as_str(), profile), programs, &context, CommandInput::Argv(&argv))
             }
             CommandSpec::ShellLine(line) => {
-                let line = CommandInput::ShellLine(line, dialect(profile));
+                let line = shell_line(profile, line);
                 apply_rules(self, (own.as_str(), profile), programs, &context, line)
             }
         })

@@ -13,7 +13,7 @@ use toml::Spanned;
 
 pub use self::corpus::{Bypass, Corpus, Findings};
 use super::{
-    apply_rules::{apply_rules, dialect},
+    apply_rules::{apply_rules, shell_line},
     caller_checks::check_variables,
     command::{
         program::{Interpreter, NominalResolver, ProgramResolver, Resolved, resolve_command},
@@ -207,7 +207,7 @@ impl Suite {
             }
             (line, RuleAt::Request) => {
                 let command = match line {
-                    Some(line) => CommandInput::ShellLine(line, dialect(&profile)),
+                    Some(line) => shell_line(&profile, line),
                     None => CommandInput::Argv(words),
                 };
                 let verdict = apply_rules(policy, (name.as_str(), &profile), &resolver, &context, command);

@@ -17,7 +17,7 @@ use super::{
     rule::{Decision, base_name},
     shell::{self, Dialect, LineCwd, Named, OpaqueReason, ParsedLine, SimpleCommand, Word},
     verdict::{CommandInput, DecisionReason, EvalContext, Lookup, MAX_UNITS, RuleVerdict, Unit},
-    wrapper,
+    wrapper::{self, WrappedCommand},
 };
 use shell_variables::ShellVariables;
 
@@ -35,6 +35,8 @@ enum CommandSource {
     InShell(Dialect),
     /// In a line, and its name is a function of the line.
     AsFunction(Dialect),
+    /// As the profile's shell, which is what it is whatever its file is called; its last word is a line.
+    AsProfileShell,
 }
 
 /// How the rules came to their decision on a command.
@@ -66,12 +68,12 @@ enum ShellScope {
     SameShell,
 }
 
-/// How the request was written.
+/// What is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InputForm {
-    /// As an argument vector: the gateway executes its program.
-    Vector,
-    /// As a line: the gateway executes a shell.
+    /// A request: the gateway executes its program.
+    Request,
+    /// The commands of a line, without the shell that reads it.
     Line,
 }
 
@@ -93,8 +95,6 @@ struct Evaluator<'a> {
     is_other_reading: bool,
     lookup: Lookup,
     variables_of_shells: ShellVariables,
-    /// The first variable that a line sets for no command.
-    sets: Option<String>,
 }
 
 impl<'a> Evaluator<'a> {
@@ -112,19 +112,23 @@ impl<'a> Evaluator<'a> {
             is_other_reading: false,
             lookup: context.lookup,
             variables_of_shells: ShellVariables::default(),
-            sets: None,
         }
     }
 
     fn evaluate(mut self, form: CommandInput<'_>) -> RuleVerdict {
         match form {
             CommandInput::Argv(argv) => {
-                self.form = InputForm::Vector;
+                self.form = InputForm::Request;
                 let words: Vec<Word> = argv.iter().cloned().map(Word::Literal).collect();
                 self.command(&words, &LineCwd::Start, CommandSource::FromArgv, &mut Vec::new());
             }
             CommandInput::ShellLine(line, dialect) => {
                 self.line(line, dialect, ShellScope::NewShell, &LineCwd::Start, &mut Vec::new());
+            }
+            CommandInput::ProfileShell { shell, line } => {
+                self.form = InputForm::Request;
+                let words = [shell, "-c", line].map(|word| Word::Literal(word.to_owned()));
+                self.command(&words, &LineCwd::Start, CommandSource::AsProfileShell, &mut Vec::new());
             }
         }
         self.combine()
@@ -171,7 +175,6 @@ impl<'a> Evaluator<'a> {
                 assignments.retain(|(name, _)| name != "IFS");
             }
             if command.words.is_empty() {
-                self.sets = self.sets.take().or(assignments.first().map(|(name, _)| name.clone()));
                 self.keep_in_shell(&mut assignments, within);
             }
             if self.assignments(&assignments, within) | self.variables(&command.words, within) {
@@ -217,7 +220,8 @@ impl<'a> Evaluator<'a> {
         };
         let cwd = &self.context.request.cwd;
         let programs = self.context.resolver;
-        let is_builtin = seen != CommandSource::FromArgv && is_builtin(given);
+        let is_in_shell = matches!(seen, CommandSource::InShell(_) | CommandSource::AsFunction(_));
+        let is_builtin = is_in_shell && is_builtin(given);
         let file = if is_builtin {
             Resolved::Builtin
         } else {
@@ -232,7 +236,7 @@ impl<'a> Evaluator<'a> {
         let is_itself = is_builtin
             || matches!(file, Resolved::File(_)) && (given == base || programs.is_named(&file, base));
         // What is no file can only be what the shell itself takes the name for.
-        let is_shells_own = seen != CommandSource::FromArgv && file == Resolved::Missing && given == base;
+        let is_shells_own = is_in_shell && file == Resolved::Missing && given == base;
         // An applet is itself, whatever files there are, also one that another applet runs.
         let is_applet = seen == CommandSource::FromArgv
             && (within.last().is_some_and(|outer| kinds::is_many_programs(outer))
@@ -248,10 +252,14 @@ impl<'a> Evaluator<'a> {
             || kinds::is_dynamic_loader(&name)
             || is_link_to_many
             || (name.starts_with("git-") && git::is_of_git(&file, given, programs));
-        let inner = match is_wrapper {
-            true if is_applet || is_link_to_many => wrapper::unwrap_applet(&name, words),
-            true => wrapper::unwrap(&name, words),
-            false => Vec::new(),
+        let is_profile_shell = seen == CommandSource::AsProfileShell;
+        let inner = match words {
+            [.., Word::Literal(line)] if is_profile_shell => {
+                vec![WrappedCommand::ShellLine(line.clone(), Some(Dialect::of(base)))]
+            }
+            _ if is_applet || is_link_to_many => wrapper::unwrap_applet(&name, words),
+            _ if is_wrapper => wrapper::unwrap(&name, words),
+            _ => Vec::new(),
         };
         let is_read_as_git = name.starts_with("git-") && !inner.is_empty();
         let others = match is_applet || self.is_other_reading {
@@ -261,9 +269,10 @@ impl<'a> Evaluator<'a> {
         let is_function = matches!(seen, CommandSource::AsFunction(_));
         let transparent = (is_builtin && !runs_a_file(given))
             || (!inner.is_empty() && kinds::is_transparent(&name) && !(is_link_to_many && !is_applet))
-            || is_function;
+            || is_function
+            || is_profile_shell;
         let otherwise = match &file {
-            Resolved::Unknown => Some(DecisionReason::Opaque(OpaqueReason::UnknownCwd)),
+            Resolved::Unknown if !is_profile_shell => Some(DecisionReason::Opaque(OpaqueReason::UnknownCwd)),
             _ if transparent => Some(DecisionReason::Transparent),
             _ => None,
         };

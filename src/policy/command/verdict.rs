@@ -22,8 +22,15 @@ pub const MAX_UNITS: usize = 512;
 pub enum CommandInput<'a> {
     /// An argument vector.
     Argv(&'a [String]),
-    /// A line for a shell.
+    /// The commands of a line, whatever shell reads it: no request, but what a rule's examples are about.
     ShellLine(&'a str, Dialect),
+    /// A request of a line: what is executed is the profile's shell, which reads it.
+    ProfileShell {
+        /// The shell.
+        shell: &'a str,
+        /// The line.
+        line: &'a str,
+    },
 }
 
 /// Why a unit got its decision.
@@ -84,10 +91,17 @@ pub struct RuleVerdict {
 }
 
 impl RuleVerdict {
-    /// The unit that made the decision.
+    /// The unit that made the decision: rather a command that a rule is about than the wrapper or shell around it.
     pub fn cause(&self) -> Option<&Unit> {
-        self.units.iter().find(|unit| unit.decision == self.decision)
+        cause_of(&self.units, self.decision)
     }
+}
+
+/// See [`RuleVerdict::cause`].
+pub(super) fn cause_of(units: &[Unit], decision: Decision) -> Option<&Unit> {
+    let mut deciding = units.iter().filter(|unit| unit.decision == decision);
+    let first = deciding.clone().next();
+    deciding.find(|unit| unit.reason != DecisionReason::Transparent).or(first)
 }
 
 /// What becomes of a line that sets a variable.

@@ -13,6 +13,7 @@ use super::{
 };
 
 mod bound;
+mod lines;
 mod profiles;
 
 impl ProfileResolvers for NominalResolver {

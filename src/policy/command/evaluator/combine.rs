@@ -10,7 +10,7 @@ use super::{
         program::Resolved,
         rule::{CommandRole, Decision, Effects, Rule, RuleSubject},
         shell::{self, LineCwd, OpaqueReason, Word},
-        verdict::{DecisionReason, RuleVerdict, Unit, Unseen},
+        verdict::{DecisionReason, RuleVerdict, Unit, Unseen, cause_of},
     },
     Evaluator, InputForm, RuleAnswer,
 };
@@ -92,7 +92,7 @@ impl Evaluator<'_> {
     }
 
     fn role(&self, words: &[Word], within: &[String]) -> CommandRole {
-        let is_first = self.form == InputForm::Vector
+        let is_first = self.form == InputForm::Request
             && within.iter().all(|outer| kinds::runs_in_place(outer))
             && words.first().is_some_and(|word| word.literal().is_some());
         if is_first { CommandRole::First } else { CommandRole::Within }
@@ -142,24 +142,12 @@ impl Evaluator<'_> {
             });
             Effects::default()
         });
-        // What only sets variables of its own does nothing else.
-        if let Some(name) = self.sets.take().filter(|_| self.units.is_empty()) {
-            self.units.push(Unit {
-                words: vec![Word::Literal(format!("{name}=..."))],
-                file: Resolved::Builtin,
-                within: Vec::new(),
-                decision: Decision::Allow,
-                reason: DecisionReason::Transparent,
-                matched: Vec::new(),
-            });
-        }
-        // Nothing to run is nothing to allow.
+        // Nothing to run is nothing to allow. A request runs something: the shell, if its line has no command.
         let decision = self.units.iter().map(|unit| unit.decision).max().unwrap_or(Decision::Deny);
         self.observed.sort();
         self.observed.dedup();
         let starts_any = self.starts_any.into_iter().min().filter(|_| decision != Decision::Deny);
-        let cause = self.units.iter().find(|unit| unit.decision == decision);
-        let cause_rule = cause.and_then(|unit| match &unit.reason {
+        let cause_rule = cause_of(&self.units, decision).and_then(|unit| match &unit.reason {
             DecisionReason::Rule(id) => Some(id.clone()),
             _ => None,
         });

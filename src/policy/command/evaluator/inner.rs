@@ -42,7 +42,7 @@ impl Evaluator<'_> {
                 WrappedCommand::ShellLine(line, dialect) => {
                     let around = match outer.seen {
                         CommandSource::InShell(dialect) | CommandSource::AsFunction(dialect) => dialect,
-                        CommandSource::FromArgv => Dialect::Posix,
+                        CommandSource::FromArgv | CommandSource::AsProfileShell => Dialect::Posix,
                     };
                     if dialect.is_some() {
                         self.variables_of_shells.add_options(outer.words);
