@@ -32,6 +32,7 @@ pub mod resolve;
 pub mod sandbox;
 pub mod screen;
 pub mod session;
+pub mod signal;
 pub mod ssh_agent;
 pub mod statefile;
 pub mod subreaper;

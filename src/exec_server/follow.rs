@@ -21,14 +21,13 @@ use super::{
 use crate::{
     client::denial_lines,
     proto::v1::{self, outcome::End, run_response::Event},
+    signal,
 };
 
 /// The exit code of a command that a time limit has ended, as of timeout(1).
 const TIME_LIMIT: i32 = 124;
 /// The exit code when that of the command is unknown.
 const UNKNOWN: i32 = -1;
-/// SIGRTMIN as the kernel and both C libraries' users count: signal(7).
-const SIGRTMIN: i32 = 34;
 
 /// A process that was started and is not followed yet. Dropped, its command is stopped.
 #[derive(Debug)]
@@ -117,21 +116,12 @@ fn end_of(outcome: &v1::Outcome) -> ProcessEnd {
             failure: Some("the exit code is unknown: the sandbox was lost, or ended as a whole".to_owned()),
         },
         (_, Some(End::ExitCode(code))) => own(i32::try_from(*code).unwrap_or(UNKNOWN)),
-        (_, Some(End::Signal(name))) => own(signal_number(name).map_or(UNKNOWN, |number| 128 + number)),
+        (_, Some(End::Signal(name))) => own(signal::number(name).map_or(UNKNOWN, |number| 128 + number)),
     }
 }
 
 fn lost(status: &Status) -> ProcessEnd {
     ProcessEnd { exit_code: UNKNOWN, failure: Some(refusal::of_process(status).message) }
-}
-
-/// The number of "SIGKILL" or "SIGRTMIN+3".
-fn signal_number(name: &str) -> Option<i32> {
-    match name.strip_prefix("SIGRTMIN") {
-        Some("") => Some(SIGRTMIN),
-        Some(more) => SIGRTMIN.checked_add(more.strip_prefix('+')?.parse().ok()?),
-        None => name.parse::<nix::sys::signal::Signal>().ok().map(|signal| signal as i32),
-    }
 }
 
 /// Writes what comes, in order and each byte once, until the command takes no more.

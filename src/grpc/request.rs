@@ -21,7 +21,8 @@ use crate::{
     proto::v1::{
         ApprovalDecision, Bypass, CheckPolicyRequest, OutputStream, PolicyFile, ResolveApprovalRequest,
     },
-    terminal::{Channel, signal},
+    signal,
+    terminal::Channel,
 };
 
 /// Policy files that are checked in one call; a gateway loads no more.
@@ -115,7 +116,7 @@ pub fn bypass(value: i32) -> Result<BypassReport, FieldError> {
 pub fn signal_number(name: &str) -> Result<i32, FieldError> {
     signal::number(name).ok_or_else(|| {
         let name = printable::bounded(name, SIGNAL_SHOWN_BYTES);
-        field_error("signal", format!("{name:?} is not the name of a signal"))
+        field_error("signal", format!("{name:?} is neither the name nor the number of a signal"))
     })
 }
 

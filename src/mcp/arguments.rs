@@ -112,7 +112,7 @@ pub(super) struct WriteArguments {
 pub(super) struct KillArguments {
     /// The command's id.
     pub(super) id: String,
-    /// Send only this signal, such as INT or HUP. Default: stop the command and everything that it started.
+    /// Send only this signal, such as INT, HUP or 10. Default: stop the command and everything that it started.
     #[serde(default)]
     pub(super) signal: Option<String>,
 }

@@ -7,6 +7,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use nix::errno::Errno;
+
 use super::clone::raw_syscall;
 
 /// Dispositions belong to the whole process.
@@ -53,6 +55,19 @@ pub fn with_default_dispositions<T>(start: impl FnOnce() -> T) -> T {
     let started = start();
     ignored.iter().for_each(|(signal, action)| set(*signal, action));
     started
+}
+
+/// Sends a signal to the process group that a process leads, by its number: also one that has no name here.
+///
+/// # Errors
+/// The errno of kill(2): `EINVAL` for what is no signal, or no process that can lead a group of ours.
+pub fn send_to_group(leader: i32, signal: i32) -> Result<(), Errno> {
+    // 0 and -1 mean other processes.
+    if leader <= 1 || !usize::try_from(signal).is_ok_and(|signal| SIGNALS.contains(&signal)) {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: takes two numbers.
+    Errno::result(unsafe { libc::kill(-leader, signal) }).map(drop)
 }
 
 /// Resets every signal to its default.

@@ -16,7 +16,6 @@ mod quotas;
 mod refusal;
 mod run_to_completion;
 mod secrets;
-pub mod signal;
 mod spec;
 mod state;
 mod terminals;

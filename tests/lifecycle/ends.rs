@@ -33,7 +33,11 @@ async fn a_signal_comes_back_by_its_name_and_not_as_a_code() {
             (9, "SIGKILL"),
             (11, "SIGSEGV"),
             (15, "SIGTERM"),
+            (32, "SIG32"),
+            (33, "SIG33"),
+            (34, "SIGRTMIN"),
             (37, "SIGRTMIN+3"),
+            (64, "SIGRTMIN+30"),
         ] {
             let done = session.sh(&format!("kill -{number} $$; sleep 5")).finish().await;
             assert_eq!(signal_name(&done.outcome), name);

@@ -84,6 +84,25 @@ async fn any_signal_can_be_sent_and_is_not_called_a_kill() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_signal_is_known_by_all_its_names_and_its_number() {
+    in_session(&Gateway::shared(), async |session| {
+        for (given, name) in [
+            ("SIGRTMIN+1", "SIGRTMIN+1"),
+            ("RTMAX", "SIGRTMIN+30"),
+            ("SIGPOLL", "SIGIO"),
+            ("iot", "SIGABRT"),
+            ("33", "SIG33"),
+            ("9", "SIGKILL"),
+        ] {
+            let terminal = session.command("sleep").args(["1000"]).create().await;
+            terminal.signal(given).await.expect("it runs");
+            assert_eq!(signal_name(&terminal.wait().await), name, "{given}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_signal_that_is_none_is_refused_with_its_field() {
     in_session(&Gateway::shared(), async |session| {
         let terminal = session.command("sleep").args(["1000"]).create().await;

@@ -9,10 +9,8 @@ use serde_json::{Value, json};
 use crate::{
     client::{denial_json, unreachable_json},
     proto::v1::{ExitCause, LineEnd, Outcome, WorkspaceChange, outcome::End},
+    signal,
 };
-
-/// What SIGRTMIN is for programs: signal(7).
-const SIGRTMIN: u32 = 34;
 
 /// The exit status that stands for an outcome.
 pub fn status_of(outcome: &Outcome) -> TerminalExitStatus {
@@ -94,16 +92,9 @@ fn cause_word(cause: ExitCause) -> &'static str {
     }
 }
 
-/// The number of "SIGKILL" or "SIGRTMIN+3"; 0 for a name that is none.
+/// The number of a signal; 0 for a name that is none.
 fn signal_number(name: &str) -> u32 {
-    match name.strip_prefix("SIGRTMIN") {
-        Some("") => SIGRTMIN,
-        Some(more) => {
-            let more = more.strip_prefix('+').and_then(|more| more.parse::<u32>().ok());
-            more.filter(|more| *more <= 30).map_or(0, |more| SIGRTMIN + more)
-        }
-        None => name.parse::<nix::sys::signal::Signal>().map_or(0, |signal| signal as u32),
-    }
+    signal::number(name).and_then(|number| u32::try_from(number).ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use tokio::signal::unix::SignalKind;
 
 use super::error;
-use crate::proto::v1;
+use crate::{proto::v1, signal};
 
 /// SIGPIPE of signal(7): what a program whose output nobody reads would have died of.
 pub(in crate::cli) const BROKEN_PIPE: u8 = 128 + 13;
@@ -22,27 +22,17 @@ pub(in crate::cli) fn from_outcome(outcome: &v1::Outcome) -> u8 {
         (v1::ExitCause::Killed | v1::ExitCause::Shutdown, None) => KILLED,
         (v1::ExitCause::SandboxLost, _) | (_, None) => error::PROVOST_FAILED,
         (_, Some(End::ExitCode(code))) => u8::try_from(*code).unwrap_or(error::PROVOST_FAILED),
-        (_, Some(End::Signal(name))) => {
-            signal_number(name).map_or(error::PROVOST_FAILED, |number| 128 + number)
-        }
+        (_, Some(End::Signal(name))) => signal_status(signal::number(name)),
     }
-}
-
-/// The number of "SIGKILL" or "SIGRTMIN+3".
-fn signal_number(name: &str) -> Option<u8> {
-    /// SIGRTMIN as the kernel and both C libraries' users count: signal(7).
-    const SIGRTMIN: u8 = 34;
-    let number = match name.strip_prefix("SIGRTMIN") {
-        Some("") => SIGRTMIN,
-        Some(more) => SIGRTMIN.checked_add(more.strip_prefix('+')?.parse().ok()?)?,
-        None => name.parse::<nix::sys::signal::Signal>().ok()? as u8,
-    };
-    (number <= 64).then_some(number)
 }
 
 /// The status of a program that `signal` ended.
 pub(in crate::cli) fn from_signal(signal: SignalKind) -> u8 {
-    u8::try_from(signal.as_raw_value()).map_or(error::PROVOST_FAILED, |number| 128 + number)
+    signal_status(Some(signal.as_raw_value()))
+}
+
+fn signal_status(number: Option<i32>) -> u8 {
+    number.and_then(|number| u8::try_from(128 + number).ok()).unwrap_or(error::PROVOST_FAILED)
 }
 
 #[cfg(test)]
@@ -65,7 +55,9 @@ mod tests {
 
     #[test]
     fn a_signal_is_128_and_its_number() {
-        for (name, status) in [("SIGKILL", 137), ("SIGTERM", 143), ("SIGRTMIN", 162), ("SIGRTMIN+3", 165)] {
+        for (name, status) in
+            [("SIGKILL", 137), ("SIGTERM", 143), ("SIG32", 160), ("SIGRTMIN", 162), ("SIGRTMIN+30", 192)]
+        {
             let ended = outcome(v1::ExitCause::Signalled, Some(End::Signal(name.to_owned())));
             assert_eq!(from_outcome(&ended), status, "{name}");
         }
@@ -89,9 +81,10 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_signal_has_no_number() {
-        for name in ["", "KILL", "SIGRTMIN-1", "SIGRTMIN+99", "SIGNOPE"] {
-            assert_eq!(signal_number(name), None, "{name:?}");
+    fn a_name_that_is_no_signal_is_a_failure_of_provost() {
+        for name in ["", "SIGRTMIN-1", "SIGRTMIN+99", "SIGNOPE"] {
+            let ended = outcome(v1::ExitCause::Signalled, Some(End::Signal(name.to_owned())));
+            assert_eq!(from_outcome(&ended), error::PROVOST_FAILED, "{name:?}");
         }
     }
 }

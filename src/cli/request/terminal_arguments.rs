@@ -85,7 +85,7 @@ pub(in crate::cli) struct StopArguments {
 pub(in crate::cli) struct KillArguments {
     #[command(flatten)]
     pub(in crate::cli) gateway: GatewayArguments,
-    /// The signal to send: a name such as INT or SIGINT
+    /// The signal to send: a name such as INT, SIGINT or RTMIN+1, in capitals or not, or a number
     #[arg(short, long, value_name = "SIGNAL", default_value = "KILL")]
     pub(in crate::cli) signal: String,
     /// The terminal's id

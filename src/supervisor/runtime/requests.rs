@@ -4,11 +4,7 @@ use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use nix::{
     errno::Errno,
-    sys::{
-        signal::Signal,
-        socket::{AddressFamily, SockFlag, SockType, socket},
-    },
-    unistd::Pid,
+    sys::socket::{AddressFamily, SockFlag, SockType, socket},
 };
 use prost::Message as _;
 
@@ -26,7 +22,7 @@ use crate::{
         ProxyListeners, Release, SendSignal, SessionFiles, SessionNetwork, Sockets, Stop, StopCause,
         TerminalList, ToSupervisor, from_supervisor::Message, to_supervisor::Request,
     },
-    sys::{pidfd::Pidfd, sock_diag},
+    sys::{pidfd::Pidfd, signals, sock_diag},
     wire::versions,
 };
 
@@ -202,11 +198,10 @@ impl Runtime {
     /// Signals the process group that the command leads. A stop does not rely on process groups.
     fn send_signal(&mut self, request: &SendSignal) -> Result<(), Errno> {
         let key = self.key_of(&request.terminal_id)?;
-        let signal = Signal::try_from(request.signal)?;
         let terminal = self.terminals.get(key).ok_or(Errno::ENOENT)?;
         // Its leader is not reaped yet, so the id cannot be reused.
         match terminal.phase {
-            TerminalPhase::Running => nix::sys::signal::kill(Pid::from_raw(-terminal.pid), signal),
+            TerminalPhase::Running => signals::send_to_group(terminal.pid, request.signal),
             TerminalPhase::Lingering { .. }
             | TerminalPhase::KillingStragglers
             | TerminalPhase::Draining(_)

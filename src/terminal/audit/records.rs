@@ -20,11 +20,11 @@ use crate::{
         start::StartError,
     },
     session::Session,
+    signal,
     terminal::{
         id::TerminalId,
         quotas::QuotaReached,
         secrets::command_secrets::SecretError,
-        signal,
         spec::{CommandForm, TerminalSpec},
     },
     workspace::WatchError,

@@ -7,7 +7,7 @@ use crate::{
         supervisor::{Exit, Started, StopCause, exit},
         v1::{ExitCause, MemoryPeakSource, Outcome, Unreachable, Usage, outcome},
     },
-    terminal::signal,
+    signal,
 };
 
 /// The outcome of a command whose end the supervisor saw.

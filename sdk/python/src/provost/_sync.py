@@ -262,7 +262,7 @@ class Terminal:
         return self._loop.run(self._inner.write(data, eof=eof))
 
     def signal(self, name: str) -> None:
-        """Sends a signal, such as ``"SIGINT"``, to the process group of the main process."""
+        """Sends a signal, such as ``"SIGINT"`` or ``"2"``, to the process group of the main process."""
         self._loop.run(self._inner.signal(name))
 
     def kill(self, *, grace: float | None = None) -> None:

@@ -140,7 +140,7 @@ class AsyncTerminal:
                 return written
 
     async def signal(self, name: str) -> None:
-        """Sends a signal, such as ``"SIGINT"``, to the process group of the main process."""
+        """Sends a signal, such as ``"SIGINT"`` or ``"2"``, to the process group of the main process."""
         request = terminals.SignalTerminalRequest(
             terminal_id=self.id, session_id=self._session_id, signal=name
         )
