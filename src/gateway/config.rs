@@ -5,7 +5,7 @@
 
 use std::{
     io,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     time::Duration,
 };
 
@@ -216,7 +216,7 @@ impl Config {
     /// When the current directory is gone.
     pub(super) fn with_absolute_paths(&self) -> Result<Self, ConfigError> {
         let absolute = |path: &PathBuf| {
-            std::path::absolute(path).map_err(|source| ConfigError::Read { path: path.clone(), source })
+            absolute_path(path).map_err(|source| ConfigError::Read { path: path.clone(), source })
         };
         let policies = match &self.policies {
             PolicySource::Directory(path) => PolicySource::Directory(absolute(path)?),
@@ -280,6 +280,31 @@ fn default_policies() -> PolicySource {
 /// else `$XDG_RUNTIME_DIR/provost/provost.sock`, else `/tmp/provost-UID/provost.sock`.
 pub fn default_listen() -> PathBuf {
     runtime_directory().join("provost.sock")
+}
+
+/// A path from `/` on. The current directory is left at once by the `..` that a path begins with: the directories that it lies in are
+/// known without links, and what lies in it is not on the way.
+///
+/// # Errors
+/// When the current directory is gone.
+pub fn absolute_path(path: &Path) -> io::Result<PathBuf> {
+    if path.as_os_str().is_empty() {
+        return std::path::absolute(path);
+    }
+    let mut parts = path.components();
+    let mut from = match path.is_absolute() {
+        true => PathBuf::new(),
+        false => std::env::current_dir()?,
+    };
+    loop {
+        match parts.clone().next() {
+            Some(Component::ParentDir) => drop(from.pop()),
+            Some(Component::CurDir) => {}
+            Some(_) => return std::path::absolute(from.join(parts.as_path())),
+            None => return Ok(from),
+        }
+        parts.next();
+    }
 }
 
 /// Where a gateway keeps its state when nothing is said: `/var/lib/provost` for root, else `state` in the directory of
@@ -367,6 +392,26 @@ impl NamesSection {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_leaves_the_current_directory_by_the_dots_that_it_begins_with() {
+        let here = std::env::current_dir().unwrap();
+        let above = here.parent().unwrap().to_owned();
+        for (given, absolute) in [
+            ("../policies", above.join("policies")),
+            ("./.././policies", above.join("policies")),
+            ("..", above.clone()),
+            (".", here.clone()),
+            ("policies", here.join("policies")),
+            // A directory may be a link, and is on the way.
+            ("in/../policies", here.join("in/../policies")),
+            ("/in/../policies", PathBuf::from("/in/../policies")),
+            ("/../policies", PathBuf::from("/../policies")),
+        ] {
+            assert_eq!(absolute_path(Path::new(given)).unwrap(), absolute, "{given}");
+        }
+        assert!(absolute_path(Path::new("")).is_err());
+    }
 
     #[test]
     fn a_file_sets_what_it_names_and_leaves_the_rest() {

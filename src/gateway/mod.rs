@@ -34,7 +34,7 @@ mod threads;
 
 pub use adoption::AdoptionError;
 pub use config::{
-    Config, ConfigError, DieWithGateway, IdRange, PolicySource, compiled_in_prefers_limits,
+    Config, ConfigError, DieWithGateway, IdRange, PolicySource, absolute_path, compiled_in_prefers_limits,
     default_kept_caches, default_listen, default_state,
 };
 pub use embedded::{Embedded, embed};

@@ -1,6 +1,7 @@
 //! The policy directory: reads every `*.toml` file in it, as one policy.
 //!
-//! [`PolicySet`] parses the texts. Subdirectories are ignored, so that they can hold examples and tests of policies.
+//! [`PolicySet`] parses the texts. Subdirectories are ignored, so that they can hold examples and tests of policies; and so are hidden
+//! files, which editors keep next to the one that they change.
 
 use std::{
     fs, io,
@@ -63,7 +64,11 @@ fn read_texts(path: &Path) -> Result<Vec<(String, String)>, PolicyDirectoryError
         paths.push(path.to_owned());
     } else {
         for entry in fs::read_dir(path).map_err(failed(path))? {
-            let file = entry.map_err(failed(path))?.path();
+            let entry = entry.map_err(failed(path))?;
+            let file = entry.path();
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
             if file.extension().is_some_and(|extension| extension == "toml") && !file.is_dir() {
                 paths.push(file);
             }
@@ -105,6 +110,8 @@ mod tests {
             .unwrap();
         fs::write(directory.path().join("notes.txt"), "not toml").unwrap();
         fs::create_dir(directory.path().join("examples.toml")).unwrap();
+        std::os::unix::fs::symlink("nobody@nowhere.1", directory.path().join(".#a.toml")).unwrap();
+        fs::write(directory.path().join(".a.toml"), "half of a file").unwrap();
         assert_eq!(read(directory.path()).unwrap().rules().len(), 1);
         let pipe = directory.path().join("p.toml");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();

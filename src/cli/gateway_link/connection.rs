@@ -72,7 +72,7 @@ impl GatewayConnection {
     ) -> Result<Self, CliError> {
         let directory = |directory: &Path| PolicySource::Directory(directory.to_owned());
         let policies = policies.map_or(PolicySource::CompiledInPreferringLimits, directory);
-        let journal = match journal.map(std::path::absolute).transpose() {
+        let journal = match journal.map(gateway::absolute_path).transpose() {
             Ok(directory) => directory
                 .map(|directory| JournalConfig { directory: Some(directory), ..JournalConfig::default() }),
             Err(error) => return Err(CliError::caused_by("cannot name the journal's directory", error)),
