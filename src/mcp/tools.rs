@@ -1,12 +1,13 @@
 //! The tools that a client is offered: names, descriptions and schemas.
 
-use std::any::Any;
+use std::{any::Any, sync::Arc};
 
 use rmcp::{
     handler::server::tool::schema_for_type,
-    model::{Tool, ToolAnnotations},
+    model::{JsonObject, Tool, ToolAnnotations},
 };
 use schemars::JsonSchema;
+use serde_json::json;
 
 use super::arguments::{
     KillArguments, ListArguments, ReadArguments, RunArguments, StartArguments, WaitArguments, WriteArguments,
@@ -95,5 +96,8 @@ pub(super) fn all() -> Vec<Tool> {
 }
 
 fn tool<T: JsonSchema + Any>(name: ToolName, description: &'static str, hints: ToolAnnotations) -> Tool {
-    Tool::new(name.as_str(), description, schema_for_type::<T>()).with_annotations(hints)
+    let mut schema = JsonObject::clone(&schema_for_type::<T>());
+    // Some clients read it without asking whether it is there, also of a tool without arguments.
+    schema.entry("properties").or_insert_with(|| json!({}));
+    Tool::new(name.as_str(), description, Arc::new(schema)).with_annotations(hints)
 }

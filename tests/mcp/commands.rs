@@ -32,6 +32,13 @@ fn a_command_is_run_in_the_workspace_and_its_exit_code_and_output_are_said() {
     assert_eq!(ran["_meta"]["provost"]["exit_code"], 3);
     assert_eq!(ran["isError"], false);
     assert!(peer.workspace.join("file").exists());
+    assert!(tools.iter().all(|tool| tool["inputSchema"]["properties"].is_object()), "{tools:?}");
+    // A line need not have a command.
+    for line in ["x=1", "# nothing", "  ", ">made"] {
+        let ran = peer.tool("run_command", json!({ "command": line }));
+        assert_eq!(text(&ran).lines().next(), Some("exit code 0"), "{line:?}: {ran}");
+    }
+    assert!(peer.workspace.join("made").exists());
     // With args no shell reads it.
     let plain = json!({ "command": "echo", "args": ["$HOME", ";"] });
     assert!(peer.text("run_command", plain).ends_with("$HOME ;\n"));

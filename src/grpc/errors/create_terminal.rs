@@ -78,7 +78,10 @@ fn unapproved(unapproved: &ApprovalError) -> Status {
         }
     };
     let rule = ("rule", question.rule.clone());
-    let metadata = std::iter::once(rule).chain(id.map(|id| ("approval_id", id.to_string())));
+    // Nobody can answer that question any more.
+    let state =
+        matches!(unapproved, ApprovalError::Superseded(..)).then(|| ("state", "superseded".to_owned()));
+    let metadata = std::iter::once(rule).chain(id.map(|id| ("approval_id", id.to_string()))).chain(state);
     status(unapproved, unapproved.to_string(), metadata)
 }
 
