@@ -140,6 +140,22 @@ async fn run_without_a_terminal_is_refused_at_once_and_says_how_to_approve() {
     let status = eventually("the end of the run", || waiting.try_wait().expect("it is ours")).await;
     assert_eq!(status.code(), Some(0));
     assert!(directory.join("b").exists());
+
+    // What another policy has ended nobody can approve any more.
+    let mut run_again = waits;
+    run_again[6] = "c";
+    let mut waiting = provost(&gateway, &run_again);
+    let waiting = waiting.stderr(std::process::Stdio::piped()).spawn().expect("provost starts");
+    pending(&gateway).await;
+    let rule = "[[rule]]\nid = 'more'\ndecision = 'deny'\nargv = ['no-such-program']\n";
+    std::fs::write(gateway.directory().join("policies/more.toml"), rule).expect("a rule can be written");
+    assert_eq!(run(&gateway, &["policy", "reload"]).await.status.code(), Some(0));
+    let ended = tokio::task::spawn_blocking(|| waiting.wait_with_output().expect("it is ours"));
+    let ended = ended.await.expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(126), "{said}");
+    assert!(said.contains("the policy was replaced") && said.contains("run it again"), "{said}");
+    assert!(!said.contains("approvals approve"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

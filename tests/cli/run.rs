@@ -26,7 +26,7 @@ fn the_exit_status_is_the_commands_own() {
 #[test]
 fn a_command_that_a_signal_ends_is_128_and_the_signal() {
     let place = Place::new();
-    for (signal, status) in [("KILL", 137), ("SEGV", 139), ("TERM", 143)] {
+    for (signal, status) in [("KILL", 137), ("SEGV", 139), ("TERM", 143), ("32", 160), ("64", 192)] {
         let output = place.output(&[], &["sh", "-c", &format!("kill -{signal} $$")]);
         assert_eq!(code(&output), status, "{}", shown(&output));
     }
@@ -247,6 +247,30 @@ fn the_working_directory_is_the_workspace_or_the_one_given() {
     assert_eq!(stdout(&output).trim_end(), other.join("below").to_str().unwrap(), "{}", shown(&output));
     let output = place.output(&["--workdir", "no-such-directory"], &["true"]);
     assert_ne!(code(&output), 0, "{}", shown(&output));
+    let output = place.output(&["-w", "sub/.."], &["pwd"]);
+    assert_eq!(stdout(&output).trim_end(), work.to_str().unwrap(), "{}", shown(&output));
+    let output = place.output(&["-w", ".."], &["pwd"]);
+    assert_eq!(code(&output), 126, "{}", shown(&output));
+    let said = stderr(&output);
+    assert!(said.contains("lies outside the session's roots") && said.contains("-w names"), "{said}");
+    let output = place.output(&["-w", "no-such-directory/.."], &["true"]);
+    assert_eq!(code(&output), 125, "{}", shown(&output));
+    assert!(stderr(&output).contains("--workdir no-such-directory/..: "), "{}", shown(&output));
+}
+
+#[test]
+fn a_working_directory_above_the_current_one_may_be_in_the_repository() {
+    if lacks(&["git"]) {
+        return;
+    }
+    let place = Place::new();
+    let made = Command::new("git").args(["init", "-q"]).current_dir(place.work()).status();
+    assert!(made.expect("git starts").success());
+    let below = place.work().join("src/in");
+    fs::create_dir_all(&below).unwrap();
+    let above = place.work().canonicalize().unwrap().join("src");
+    let output = place.run(&["-w", ".."], &["pwd"]).current_dir(&below).output().expect("provost starts");
+    assert_eq!(stdout(&output).trim_end(), above.to_str().unwrap(), "{}", shown(&output));
 }
 
 /// Programs that are told to try again do so for a minute, and say nothing meanwhile.
@@ -307,6 +331,7 @@ fn a_command_opens_its_own_standard_streams_by_name() {
 #[test]
 fn a_signal_stops_the_whole_tree() {
     for signal in [Signal::SIGTERM, Signal::SIGHUP] {
+        let status = 128 + signal as i32;
         let place = Place::new();
         let mark = mark();
         let script = format!("sleep {mark} & (setsid sleep {mark} &) ; echo ready; wait");
@@ -315,9 +340,57 @@ fn a_signal_stops_the_whole_tree() {
         assert_eq!(running.line(), "ready");
         eventually("both sleep", || processes_with(&mark).len() >= 2);
         running.signal(signal);
-        assert_eq!(running.end().code(), Some(128 + 15), "the tree was ended by TERM");
+        assert_eq!(running.end().code(), Some(status), "the tree was ended by {signal}");
         assert_eq!(processes_with(&mark), Vec::<String>::new());
     }
+}
+
+#[test]
+fn a_command_that_stays_after_a_hangup_is_stopped() {
+    let place = Place::new();
+    let script = "trap 'echo hung up' HUP; echo ready; while :; do sleep 0.05; done";
+    let mut running = Running::start(place.run(&[], &["sh", "-c", script]).stdout(Stdio::piped()));
+    assert_eq!(running.line(), "ready");
+    running.signal(Signal::SIGHUP);
+    assert_eq!((running.line().as_str(), running.end().code()), ("hung up", Some(128 + 15)));
+}
+
+#[test]
+fn into_one_pipe_or_file_both_streams_go_in_the_order_in_which_they_were_written() {
+    let place = Place::new();
+    let policies = place.policies();
+    let script = "for i in 1 2 3; do echo o$i; echo e$i >&2; done";
+    let ordered = "o1\ne1\no2\ne2\no3\ne3\n";
+    for redirection in ["2>&1", ">both 2>&1; cat both", ">both 2>>both; cat both"] {
+        let line = format!("\"$0\" run --policies \"$1\" -- sh -c '{script}' {redirection}");
+        let mut run = Command::new("sh");
+        run.args(["-c", &line, env!("CARGO_BIN_EXE_provost")]).arg(&policies);
+        let output =
+            run.current_dir(place.work()).env_remove("PROVOST_GATEWAY").stdin(Stdio::null()).output();
+        let output = output.expect("sh starts");
+        assert_eq!(stdout(&output), ordered, "{redirection}: {}", shown(&output));
+        let _ = fs::remove_file(place.work().join("both"));
+    }
+}
+
+#[test]
+fn what_is_named_relative_to_a_directory_of_the_workspace_is_not_in_it() {
+    let place = Place::new();
+    place.policies();
+    let mut run = place.provost();
+    run.args(["run", "--policies", "../policies", "--journal", "../journal", "--", "true"]);
+    let output = run.output().expect("provost starts");
+    assert_eq!(code(&output), 0, "{}", shown(&output));
+    assert!(place.path().join("journal").is_dir());
+}
+
+#[test]
+fn a_label_without_a_value_is_called_what_it_is() {
+    let place = Place::new();
+    let output = place.output(&["-l", "foo"], &["true"]);
+    assert_ne!(code(&output), 0, "{}", shown(&output));
+    let said = stderr(&output);
+    assert!(said.contains("--label") && said.contains("NAME=VALUE") && !said.contains("variable"), "{said}");
 }
 
 #[test]

@@ -263,7 +263,29 @@ fn signals_reach_the_line_and_a_shell_that_is_killed_leaves_nothing() {
     assert_eq!(trapped.line(), "ready");
     trapped.signal(Signal::SIGINT);
     assert_eq!((trapped.line().as_str(), trapped.end().code()), ("trapped", Some(4)));
-    for (signal, status) in [(Signal::SIGTERM, Some(143)), (Signal::SIGKILL, None)] {
+    let line =
+        "trap 'echo usr1' USR1; trap 'echo usr2' USR2; trap 'echo quit' QUIT; trap 'echo hup; exit 5' HUP
+        echo ready; while :; do sleep 0.05; done";
+    let mut trapped =
+        Running::start(call(&place, &gateway, &["-c", line]).stdout(Stdio::piped()).stderr(Stdio::null()));
+    assert_eq!(trapped.line(), "ready");
+    for (signal, said) in [
+        (Signal::SIGUSR1, "usr1"),
+        (Signal::SIGUSR2, "usr2"),
+        (Signal::SIGQUIT, "quit"),
+        (Signal::SIGUSR1, "usr1"),
+        (Signal::SIGHUP, "hup"),
+    ] {
+        trapped.signal(signal);
+        assert_eq!(trapped.line(), said);
+    }
+    assert_eq!(trapped.end().code(), Some(5));
+    for (signal, status) in [
+        (Signal::SIGTERM, Some(143)),
+        (Signal::SIGHUP, Some(129)),
+        (Signal::SIGQUIT, Some(131)),
+        (Signal::SIGKILL, None),
+    ] {
         let mark = mark();
         let line = format!("echo ready; sleep {mark} & sleep {mark}");
         let mut running = Running::start(call(&place, &gateway, &["-c", &line]).stdout(Stdio::piped()));

@@ -6,7 +6,11 @@ use nix::sys::signal::Signal;
 
 use crate::{
     keyboard::{InPty, Keyboard, shell},
-    support::{Gateway, Session, code, eventually, in_session, skip},
+    support::{
+        Gateway, Session,
+        api::{CreateTerminalRequest, StdinMode},
+        code, eventually, in_session, skip,
+    },
     window::Window,
 };
 
@@ -156,6 +160,33 @@ async fn a_person_detaches_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn who_types_at_a_command_without_stdin_watches_on_and_can_leave() {
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        let script = "echo ready; while ! test -e go; do sleep 0.05; done; echo over; exit 7";
+        let without_stdin = |request: &mut CreateTerminalRequest| {
+            request.stdin_mode = StdinMode::Closed.into();
+        };
+        let terminal = session.sh(script).pty(80, 24).with(without_stdin).create().await;
+        let named = address(&gateway);
+        let attach = ["attach", "--gateway", &named, &terminal.id];
+        let mut leaves = Window::open(session.workspace.as_path(), &attach);
+        let mut stays = Window::open(session.workspace.as_path(), &attach);
+        for window in [&mut leaves, &mut stays] {
+            window.shows("ready").await;
+            window.types("x");
+            window.types("yz\r");
+        }
+        leaves.types("\u{10}\u{11}");
+        assert_eq!(leaves.ends().await.code(), Some(0));
+        std::fs::write(session.workspace.join("go"), "").expect("a file can be written");
+        stays.shows("over").await;
+        assert_eq!(stays.ends().await.code(), Some(7));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_command_is_run_in_a_session_that_is_open() {
     let gateway = Gateway::start();
     in_session(&gateway, async |session| {
@@ -175,6 +206,18 @@ async fn a_command_is_run_in_a_session_that_is_open() {
             (left.status.code(), &left.stdout[..], &left.stderr[..]),
             (Some(4), &b"out\n"[..], &b"err\n"[..])
         );
+        // A directory counts from the session's.
+        std::fs::create_dir(session.workspace.join("sub")).expect("a directory can be made");
+        for (given, meant) in [("sub", "sub"), ("sub/..", ""), ("./sub", "sub")] {
+            let there = provost(&["-w", given, &session.id, "pwd"]);
+            let meant = session.workspace.canonicalize().expect("it is there").join(meant);
+            let printed = String::from_utf8_lossy(&there.stdout);
+            assert_eq!(std::path::Path::new(printed.trim_end()), meant, "{there:?}");
+        }
+        let outside = provost(&["-w", "..", &session.id, "pwd"]);
+        assert_eq!(outside.status.code(), Some(126), "{outside:?}");
+        let said = String::from_utf8_lossy(&outside.stderr);
+        assert!(said.contains("lies outside the session's roots") && said.contains("-w names"), "{said}");
         let mut window = Window::open(
             session.workspace.as_path(),
             &["exec", "--gateway", &named, "-it", &session.id, "sh"],
@@ -384,6 +427,17 @@ async fn provost_shell_runs_lines_and_connects_a_person() {
         );
     } else {
         skip("fish is not installed");
+    }
+    // Lines without a command are lines, in the profile's shell and in another one.
+    for shell in ["sh", "/bin/sh", "bash"] {
+        let ran = run(&["x=kept", "# nothing", "  ", ">file", "echo $x; test -e file"], shell);
+        let stderr = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(
+            (ran.status.code(), String::from_utf8_lossy(&ran.stdout).as_ref()),
+            (Some(0), "kept\r\n"),
+            "{shell}: {stderr}"
+        );
+        std::fs::remove_file(directory.path().join("file")).expect("it was made");
     }
     // What ends the shell ends the lines.
     let ran = run(&["echo one; exit 4", "echo two"], "sh");

@@ -15,7 +15,7 @@ use nix::{
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::printable;
+use crate::{printable, proto::v1};
 
 /// The most that is read from stdin at once.
 const STDIN_CHUNK_BYTES: usize = 64 * 1024;
@@ -38,6 +38,19 @@ impl Input {
             nix::libc::S_IFIFO | nix::libc::S_IFREG | nix::libc::S_IFSOCK => Self::Forwarded,
             _ => Self::Empty,
         }
+    }
+}
+
+/// How a command's output comes: as one stream where this process's stdout and stderr are one file, pipe or terminal, so that it has
+/// the order in which the command wrote it; else as two.
+pub(in crate::cli) fn output_mode() -> v1::OutputMode {
+    let (Ok(stdout), Ok(stderr)) = (nix::sys::stat::fstat(io::stdout()), nix::sys::stat::fstat(io::stderr()))
+    else {
+        return v1::OutputMode::Split;
+    };
+    match (stdout.st_dev, stdout.st_ino) == (stderr.st_dev, stderr.st_ino) {
+        true => v1::OutputMode::Merged,
+        false => v1::OutputMode::Split,
     }
 }
 

@@ -25,6 +25,7 @@ use crate::{
         signals::TerminationSignals,
         stdio::{self, Input, WriteOutcome},
     },
+    client::reason_of,
     proto::v1::{
         self, AttachRequest, AttachResponse, AttachStart, attach_request::Message, attach_response::Event,
     },
@@ -62,6 +63,9 @@ pub(in crate::cli) enum WindowMode {
     /// Nothing.
     Ignored,
 }
+
+/// The reason for a refusal of input by a command without stdin.
+const STDIN_CLOSED: &str = "STDIN_CLOSED";
 
 /// Where in a terminal's output to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +133,7 @@ pub(in crate::cli) async fn attach(
         is_following_window: options.window == WindowMode::Followed,
         typed: if is_typed { read_stdin() } else { channel(1).1 },
         is_typing: is_typed,
+        takes_input: true,
         pending: None,
         detach: options.detach,
         raw,
@@ -165,6 +170,8 @@ struct Attachment {
     is_following_window: bool,
     typed: Receiver<Vec<u8>>,
     is_typing: bool,
+    /// Whether the command has a stdin that is open. Without one only the keys that leave count.
+    takes_input: bool,
     /// What the gateway has not taken yet.
     pending: Option<Message>,
     detach: DetachKeys,
@@ -182,6 +189,8 @@ enum Disconnect {
     Lost(Status),
     /// The person's shell has had the terminal: the screen is drawn again.
     Redrawn,
+    /// The command takes no input: the output goes on.
+    InputRefused,
 }
 
 impl Attachment {
@@ -199,6 +208,10 @@ impl Attachment {
                         Disconnect::End(end) => return Ok(end),
                         Disconnect::Lost(status) => status,
                         Disconnect::Redrawn => continue,
+                        Disconnect::InputRefused => {
+                            (self.takes_input, self.pending) = (false, None);
+                            continue;
+                        }
                     }
                 }
                 Err(status) => status,
@@ -246,6 +259,9 @@ impl Attachment {
                 event = events.message() => {
                     let event = match event {
                         Ok(event) => event.and_then(|event| event.event),
+                        Err(status) if self.takes_input && reason_of(&status) == STDIN_CLOSED => {
+                            return Ok(Disconnect::InputRefused);
+                        }
                         Err(status) => return Ok(Disconnect::Lost(status)),
                     };
                     match event {
@@ -278,11 +294,11 @@ impl Attachment {
                 },
                 typed = self.typed.recv(), if self.is_typing && self.pending.is_none() => match typed {
                     Some(typed) => match self.detach.take(&typed) {
-                        Typed::Pass(bytes) if bytes.is_empty() => {}
+                        Typed::Pass(bytes) if bytes.is_empty() || !self.takes_input => {}
                         Typed::Pass(bytes) => self.pending = Some(Message::Input(bytes.into())),
                         // What was typed before is worth waiting for no longer.
                         Typed::Detach(bytes) => {
-                            if !bytes.is_empty() {
+                            if !bytes.is_empty() && self.takes_input {
                                 let message = Some(Message::Input(bytes.into()));
                                 let _ = messages.try_send(AttachRequest { message });
                             }
@@ -291,7 +307,8 @@ impl Attachment {
                     },
                     None => {
                         self.is_typing = false;
-                        self.pending = Some(Message::EndOfInput(v1::EndOfInput {}));
+                        self.pending =
+                            self.takes_input.then_some(Message::EndOfInput(v1::EndOfInput {}));
                     }
                 },
                 _ = self.window_changes.recv() => self.send_window(&messages),

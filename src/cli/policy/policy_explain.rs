@@ -175,7 +175,7 @@ fn request(arguments: &ExplainArguments) -> Result<Request, CliError> {
         }
         roots => roots.to_vec(),
     };
-    let cwd = absolute(&arguments.workspace.working_directory(&roots[0]), "--workdir")?;
+    let cwd = absolute(&arguments.workspace.working_directory(&roots[0])?, "--workdir")?;
     let roots = roots.iter().map(|root| absolute(root, "--root")).collect::<Result<Vec<_>, _>>()?;
     let entry = |(name, value): &(String, String)| EnvEntry::new(name.clone(), value.clone());
     let env: Result<Vec<EnvEntry>, _> = arguments.env.iter().map(entry).collect();

@@ -53,7 +53,7 @@ pub(in crate::cli) fn parse_assignment(text: &str) -> Result<(String, String), S
     match text.split_once('=') {
         Some(("", _)) => Err("the name before \"=\" is empty".to_owned()),
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-        None => Err("a variable is written NAME=VALUE".to_owned()),
+        None => Err("it is written NAME=VALUE".to_owned()),
     }
 }
 

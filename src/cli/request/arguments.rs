@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
     time::Duration,
 };
 
@@ -15,6 +15,7 @@ use crate::{
         gateway_link::{approval_prompt::OnAskChoice, connection::GatewayConnection},
     },
     gateway::parse_listen,
+    printable,
     proto::v1,
 };
 
@@ -139,15 +140,22 @@ impl WorkspaceArguments {
         }
     }
 
-    /// The working directory for a command whose first directory is `root`. A directory that exists is given by its real path,
-    /// which is how sandboxes name the directories in a workspace.
-    pub(in crate::cli) fn working_directory(&self, root: &Path) -> PathBuf {
-        let Some(workdir) = &self.workdir else { return root.to_owned() };
-        let path = root.join(workdir);
-        match path.canonicalize() {
-            Ok(real) if real.starts_with(root) => real,
-            Ok(_) | Err(_) => path,
+    /// The working directory for a command whose first directory is `root`.
+    pub(in crate::cli) fn working_directory(&self, root: &Path) -> Result<PathBuf, CliError> {
+        self.workdir.as_deref().map_or_else(|| Ok(root.to_owned()), |workdir| real_workdir(root, workdir))
+    }
+}
+
+/// A working directory that counts from `from`. One that exists is given by its real path, which is how sandboxes name the directories
+/// in a workspace. One that does not may be there in the sandbox; where `..` leads from it nobody knows.
+pub(in crate::cli) fn real_workdir(from: &Path, workdir: &Path) -> Result<PathBuf, CliError> {
+    let path = from.join(workdir);
+    match path.canonicalize() {
+        Ok(real) => Ok(real),
+        Err(error) if path.components().any(|part| part == Component::ParentDir) => {
+            Err(CliError::caused_by(format!("--workdir {}", printable::path(workdir)), error))
         }
+        Err(_) => Ok(path),
     }
 }
 
@@ -155,7 +163,8 @@ impl WorkspaceArguments {
 #[derive(Debug, Args)]
 #[command(
     about = "Run one command in a sandbox and exit with its status",
-    long_about = "Runs one command in a sandbox and prints its stdout and stderr as they come. The workspace, where \
+    long_about = "Runs one command in a sandbox and prints its stdout and stderr as they come, in their order where \
+                  both go to one file, pipe or terminal. The workspace, where \
                   the command may write, is the git repository around the current directory, else the current \
                   directory, or what --root names. Ends when the command and everything that it started has ended. \
                   Connects to a gateway if one answers; otherwise starts one inside itself for this command.",
@@ -163,8 +172,10 @@ impl WorkspaceArguments {
                   the command's own; 128+n if signal n ended it; 124 at a time limit;\n  \
                   127 command not found; 126 denied or not executable; 125 Provost failed\n\n\
                   Ctrl-C sends the command SIGINT, as in a shell. A second one stops the command and everything that \
-                  it started: SIGTERM, then SIGKILL after the grace period. A third one kills at once. SIGTERM and \
-                  SIGHUP begin with the stop. With -it, Ctrl-C is a key like any other.\n\n\
+                  it started: SIGTERM, then SIGKILL after the grace period. A third one kills at once. SIGTERM \
+                  begins with the stop. SIGHUP is sent on, and the stop follows if the command has not ended 2 s \
+                  later, or at once with -t. SIGQUIT, SIGUSR1 and SIGUSR2 are sent on as often as they come. With \
+                  -it, Ctrl-C is a key like any other.\n\n\
                   Examples:\n  \
                   provost run make test\n  \
                   provost run --timeout 10m --receipt -- python3 -m unittest\n  \
@@ -345,10 +356,18 @@ mod tests {
             WorkspaceArguments { root: Vec::new(), workdir: workdir.map(PathBuf::from) }
                 .working_directory(&root)
         };
-        assert_eq!(of(None), root);
-        assert_eq!(of(Some("sub")), root.join("sub"));
-        assert_eq!(of(Some("sub/again/sub")), root.join("sub"));
-        assert_eq!(of(Some("/tmp")), PathBuf::from("/tmp"));
-        assert_eq!(of(Some("absent")), root.join("absent"));
+        for (workdir, path) in [
+            (None, root.clone()),
+            (Some("sub"), root.join("sub")),
+            (Some("sub/again/sub"), root.join("sub")),
+            (Some("sub/.."), root.clone()),
+            (Some(".."), root.parent().unwrap().to_owned()),
+            (Some("/"), PathBuf::from("/")),
+            (Some("absent"), root.join("absent")),
+        ] {
+            assert_eq!(of(workdir).unwrap(), path, "{workdir:?}");
+        }
+        let refused = of(Some("absent/..")).unwrap_err().to_string();
+        assert!(refused.starts_with("--workdir absent/..: "), "{refused}");
     }
 }

@@ -60,7 +60,6 @@ pub(in crate::cli) fn request(arguments: RunArguments) -> Result<v1::CreateTermi
             Some(NetworkChoice::Proxy) => v1::Network::Proxy,
         }
         .into(),
-        output_mode: v1::OutputMode::Split.into(),
         overflow: v1::Overflow::Block.into(),
         time_limit: limit(arguments.timeout, "--timeout")?,
         idle_limit: limit(arguments.idle, "--idle")?,

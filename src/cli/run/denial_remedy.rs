@@ -12,6 +12,8 @@ use crate::{
 
 /// The rule of a refusal for want of one.
 const DEFAULT: &str = "default";
+/// The rule of a working directory outside of the workspace.
+const OUTSIDE_ROOTS: &str = "session.roots";
 /// Programs and destinations for which a rule is written out.
 const REMEDIES_MAX: usize = 3;
 
@@ -36,9 +38,20 @@ pub(super) fn advise(failure: CliError) -> CliError {
             let pattern = printable::line(key.trim_start_matches("environment.deny:")).into_owned();
             format!("this line of the profile would let it pass: `environment = {{ drop = [{pattern:?}] }}`")
         }
+        (OUTSIDE_ROOTS, _) => {
+            "-w names a directory of the workspace, and --root says how much is in the workspace".to_owned()
+        }
         _ => return failure,
     };
     failure.with_advice(advice)
+}
+
+/// As [`advise`], for a command of a session that is open: its roots stay as they are.
+pub(super) fn advise_on_workdir(failure: CliError) -> CliError {
+    match failure.details.get("rule").map(String::as_str) {
+        Some(OUTSIDE_ROOTS) => failure.with_advice("-w names a directory of the session's roots"),
+        _ => failure,
+    }
 }
 
 /// A line for each program and destination that no rule allowed, within the bound.

@@ -1,10 +1,13 @@
 //! `provost exec`: runs one command in a session that is there, and exits with its status.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 
-use super::{run::drive, run_attached};
+use super::{denial_remedy, run::drive, run_attached};
 use crate::{
     cli::{
         console::{
@@ -13,7 +16,11 @@ use crate::{
             stdio::{self, Input},
         },
         gateway_link::{attached, connection::GatewayConnection},
-        request::{argument_values::EnvArgument, arguments::GatewayArguments, run_request::text},
+        request::{
+            argument_values::EnvArgument,
+            arguments::{GatewayArguments, real_workdir},
+            run_request::text,
+        },
     },
     proto::v1,
 };
@@ -41,7 +48,7 @@ pub(in crate::cli) struct ExecArguments {
     /// several times
     #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parse)]
     env: Vec<EnvArgument>,
-    /// Start the command in this directory, an absolute path; default: the session's
+    /// Start the command in this directory; a relative path counts from the session's; default: the session's
     #[arg(short, long, value_name = "DIR")]
     workdir: Option<PathBuf>,
     /// The session's id
@@ -54,17 +61,25 @@ pub(in crate::cli) struct ExecArguments {
 
 /// Runs the command and returns its exit status.
 pub(in crate::cli) async fn exec(arguments: ExecArguments) -> Result<u8, CliError> {
-    let mut signals =
-        TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
+    let mut signals = TerminationSignals::install_for_command()
+        .map_err(|error| CliError::caused_by("cannot take signals", error))?;
     let input = if arguments.stdin { Input::Forwarded } else { Input::of_stdin() };
-    let request = request(arguments.session, arguments.command, arguments.env, arguments.workdir, input)?;
+    let request = request(arguments.session, arguments.command, arguments.env, input)?;
     let request = match arguments.tty {
         true => run_attached::in_pty(request, attached::own_window().ok_or_else(attached::no_terminal)?),
         false => request,
     };
     let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
+    let request = match arguments.workdir {
+        Some(workdir) => {
+            let cwd = working_directory(&connection, &request.session_id, &workdir).await?;
+            v1::CreateTerminalRequest { cwd, ..request }
+        }
+        None => request,
+    };
     let is_pty = request.pty.is_some();
-    let ended = drive(&connection, request, input, &mut signals).await?;
+    let ended =
+        drive(&connection, request, input, &mut signals).await.map_err(denial_remedy::advise_on_workdir)?;
     if let (true, Some(terminal)) = (is_pty, &ended.terminal) {
         let request = v1::ReleaseTerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
         if let Err(status) = connection.client().terminals.release_terminal(request).await {
@@ -74,11 +89,26 @@ pub(in crate::cli) async fn exec(arguments: ExecArguments) -> Result<u8, CliErro
     Ok(ended.exit_status)
 }
 
+/// The path of a directory that counts from the session's.
+async fn working_directory(
+    connection: &GatewayConnection,
+    session_id: &str,
+    workdir: &Path,
+) -> Result<String, CliError> {
+    let from = if workdir.is_absolute() {
+        PathBuf::new()
+    } else {
+        let request = v1::GetSessionRequest { session_id: session_id.to_owned() };
+        let session = connection.client().sessions.get_session(request).await?.into_inner().session;
+        session.unwrap_or_default().cwd.into()
+    };
+    text(real_workdir(&from, workdir)?.into_os_string(), "the working directory's path")
+}
+
 fn request(
     session_id: String,
     command: Vec<OsString>,
     variables: Vec<EnvArgument>,
-    workdir: Option<PathBuf>,
     input: Input,
 ) -> Result<v1::CreateTerminalRequest, CliError> {
     let mut words = command.into_iter();
@@ -87,15 +117,12 @@ fn request(
     for variable in variables {
         env.extend(variable.resolve()?.map(|(name, value)| v1::EnvVar { name, value }));
     }
-    let workdir =
-        workdir.map(|path| text(path.into_os_string(), "the working directory's path")).transpose()?;
     Ok(v1::CreateTerminalRequest {
         session_id,
         command: Some(v1::create_terminal_request::Command::Program(program)),
         args: words.map(|word| text(word, "an argument")).collect::<Result<_, _>>()?,
         env,
-        cwd: workdir.unwrap_or_default(),
-        output_mode: v1::OutputMode::Split.into(),
+        output_mode: stdio::output_mode().into(),
         overflow: v1::Overflow::Block.into(),
         stdin_mode: match input {
             Input::Forwarded => v1::StdinMode::Open,

@@ -12,7 +12,7 @@ use super::{
     denial_remedy, missing_program,
     report::{RunEnd, RunReport},
     run_attached,
-    run_control::{interrupt, stop, unless_interrupted},
+    run_control::{pass_on, stop, unless_interrupted},
     run_detached,
     run_ending::Ending,
     run_input::forward_input,
@@ -23,7 +23,7 @@ use crate::{
         console::{
             error::CliError,
             receipt,
-            signals::TerminationSignals,
+            signals::{TerminationSignals, is_passed_on},
             stdio::{self, Input},
         },
         gateway_link::{
@@ -45,6 +45,9 @@ use crate::{
 /// How long, after the second interrupt, output may still come before this process leaves without it.
 const FORCED_EXIT_AFTER: Duration = Duration::from_secs(2);
 
+/// How long a command that was sent SIGHUP has to end by itself.
+const HANGUP_GRACE: Duration = Duration::from_secs(2);
+
 /// Runs the command and returns its exit status.
 pub(in crate::cli) async fn run(arguments: RunArguments) -> Result<u8, CliError> {
     let report = RunReport::open(arguments.receipt, arguments.report.as_deref())?;
@@ -62,11 +65,11 @@ pub(in crate::cli) async fn run(arguments: RunArguments) -> Result<u8, CliError>
 
 async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     // First of all: from here on an interrupt leaves nothing behind.
-    let mut signals =
-        TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
+    let mut signals = TerminationSignals::install_for_command()
+        .map_err(|error| CliError::caused_by("cannot take signals", error))?;
     let roots = workspace_roots(arguments.workspace.roots())?;
     let read_only_roots = real_paths(&arguments.ro)?;
-    let working_directory = arguments.workspace.working_directory(&roots[0]);
+    let working_directory = arguments.workspace.working_directory(&roots[0])?;
     let input = match (arguments.stdin, arguments.no_stdin || arguments.detach) {
         (true, _) => Input::Forwarded,
         (_, true) => Input::Empty,
@@ -107,6 +110,8 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
             Input::Empty => v1::StdinMode::Closed,
         }
         .into(),
+        // What is left running is read by others, each stream for itself.
+        output_mode: if detach { v1::OutputMode::Split } else { stdio::output_mode() }.into(),
         ..request(arguments)?
     };
     let request = match window {
@@ -158,7 +163,10 @@ pub(in crate::cli) fn advise_on_approval(failure: CliError, connection: &Gateway
     if failure.reason != "APPROVAL_REQUIRED" {
         return failure;
     }
-    let advice = if connection.is_embedded() {
+    let is_over = failure.details.contains_key("state") || !failure.details.contains_key("approval_id");
+    let advice = if is_over {
+        "run it again: the policy that is in force then decides".to_owned()
+    } else if connection.is_embedded() {
         "run it on a terminal to be asked, or through a gateway that serves, where others can answer"
             .to_owned()
     } else {
@@ -319,15 +327,24 @@ async fn forward_until_end(
     let passing = events.forward();
     tokio::pin!(passing);
     let mut ending = Ending::NotAsked;
-    let mut exit_at = None;
+    let (mut stop_at, mut exit_at) = (None, None);
     loop {
         tokio::select! {
             ended = &mut passing => return ended,
             signal = signals.next() => {
+                if is_passed_on(signal) {
+                    pass_on(terminals.clone(), terminal_id.to_owned(), signal);
+                    continue;
+                }
                 ending = ending.after(signal);
+                stop_at = None;
                 match ending {
                     Ending::NotAsked => {}
-                    Ending::Interrupted => interrupt(terminals.clone(), terminal_id.to_owned()),
+                    Ending::Interrupted => pass_on(terminals.clone(), terminal_id.to_owned(), signal),
+                    Ending::HungUp => {
+                        pass_on(terminals.clone(), terminal_id.to_owned(), signal);
+                        stop_at = Some((Instant::now() + HANGUP_GRACE, signal));
+                    }
                     Ending::Stopped => stop(terminals.clone(), terminal_id.to_owned(), None),
                     Ending::Killed => {
                         stop(terminals.clone(), terminal_id.to_owned(), Some(Duration::ZERO));
@@ -336,15 +353,20 @@ async fn forward_until_end(
                     Ending::Left => return Ok(RunEnd::interrupted_by(signal)),
                 }
             }
-            signal = forced_exit(exit_at) => {
+            _ = at_time(stop_at) => {
+                stop_at = None;
+                ending = Ending::Stopped;
+                stop(terminals.clone(), terminal_id.to_owned(), None);
+            }
+            signal = at_time(exit_at) => {
                 return Ok(RunEnd::interrupted_by(signal));
             }
         }
     }
 }
 
-/// Never, until there is a time to leave at.
-async fn forced_exit(at: Option<(Instant, SignalKind)>) -> SignalKind {
+/// Never, until there is a time.
+async fn at_time(at: Option<(Instant, SignalKind)>) -> SignalKind {
     match at {
         Some((at, signal)) => {
             tokio::time::sleep_until(at).await;

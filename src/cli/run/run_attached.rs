@@ -8,7 +8,7 @@ use ulid::Ulid;
 
 use super::{
     report::RunEnd,
-    run_control::{interrupt, stop, unless_interrupted},
+    run_control::{pass_on, stop, unless_interrupted},
     run_ending::Ending,
 };
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
             exit_status,
             person_terminal::LeaveWhenDropped,
             receipt,
-            signals::TerminationSignals,
+            signals::{TerminationSignals, is_passed_on},
             stdio::{self, Input},
         },
         gateway_link::{
@@ -97,11 +97,16 @@ pub(in crate::cli) async fn drive(
             }
             AttachEnd::Detached | AttachEnd::ReaderGone => break None,
         };
+        if is_passed_on(signal) {
+            pass_on(terminals.clone(), created.id.clone(), signal);
+            continue;
+        }
         ending = ending.after(signal);
         match ending {
             Ending::NotAsked => {}
-            Ending::Interrupted => interrupt(terminals.clone(), created.id.clone()),
-            Ending::Stopped => {
+            Ending::Interrupted => pass_on(terminals.clone(), created.id.clone(), signal),
+            // The person's terminal has gone, and with it all that the command's shows.
+            Ending::HungUp | Ending::Stopped => {
                 input = Input::Empty;
                 stop(terminals.clone(), created.id.clone(), None);
             }

@@ -10,6 +10,7 @@ use crate::{
         gateway_link::{connection::Terminals, reconnect::until_answered},
     },
     proto::v1,
+    signal,
 };
 
 /// A step, or the interrupt that came first.
@@ -23,11 +24,11 @@ pub(in crate::cli) async fn unless_interrupted<T>(
     }
 }
 
-/// Passes SIGINT on to the command's process group, as a terminal does.
-pub(in crate::cli) fn interrupt(terminals: Terminals, terminal_id: String) {
+/// Passes a signal on to the command's process group, as a terminal does.
+pub(in crate::cli) fn pass_on(terminals: Terminals, terminal_id: String, signal: SignalKind) {
+    let signal = signal::name(signal.as_raw_value());
     tokio::spawn(async move {
-        let request =
-            v1::SignalTerminalRequest { terminal_id, session_id: String::new(), signal: "SIGINT".to_owned() };
+        let request = v1::SignalTerminalRequest { terminal_id, session_id: String::new(), signal };
         // Sent twice, it is as Ctrl-C pressed twice.
         if let Err(status) = until_answered(|| {
             let (mut terminals, request) = (terminals.clone(), request.clone());

@@ -81,7 +81,7 @@ pub(in crate::cli) async fn shell(arguments: ShellArguments) -> Result<u8, CliEr
         }
     };
     let roots = workspace_roots(arguments.workspace.roots())?;
-    let cwd = arguments.workspace.working_directory(&roots[0]);
+    let cwd = arguments.workspace.working_directory(&roots[0])?;
     let path = |path: PathBuf| text(path.into_os_string(), "the workspace's path");
     let workspace = v1::CreateSessionRequest {
         roots: roots.into_iter().map(path).collect::<Result<_, _>>()?,

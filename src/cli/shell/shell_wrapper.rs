@@ -52,8 +52,8 @@ const DIRECTORY_OUTPUT_BYTES: u64 = 8_192;
     long_about = "Takes the arguments of a shell (`-c LINE`, or one argument, the line) and runs the line in a session of \
                   a running gateway. The first call opens the session, and all calls of one agent share it; it ends when \
                   the agent does. The agent is the process that started this one, or the one that started its `sh -c`. \
-                  Working directory, stdin, output, window size, signals and exit status are passed on, and of the \
-                  environment LANG, LANGUAGE, LC_*, TZ, NO_COLOR and CI. Without a gateway nothing runs, and the status \
+                  Working directory, stdin, output, window size and exit status are passed on, signals as by `provost \
+                  run`, and of the environment LANG, LANGUAGE, LC_*, TZ, NO_COLOR and CI. Without a gateway nothing runs, and the status \
                   is 125. The program is the same under the name provost-shell, which takes no options of its own: \
                   set the variables.",
     after_help = "Exit status:\n  as of `provost run`\n\n\
@@ -85,8 +85,8 @@ pub(in crate::cli) struct ShellWrapperArguments {
 
 /// Runs the line and returns its exit status.
 pub(in crate::cli) async fn run(arguments: ShellWrapperArguments) -> Result<u8, CliError> {
-    let mut signals =
-        TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
+    let mut signals = TerminationSignals::install_for_command()
+        .map_err(|error| CliError::caused_by("cannot take signals", error))?;
     let agent = AgentProcess::find()?;
     let (mut create, carried) = request(&arguments)?;
     let workspace = workspace(&agent, &arguments)?;
@@ -170,7 +170,7 @@ fn request(
         env: passed_on(&arguments.env)?,
         cwd: text(directory.into_os_string(), "the working directory's path")?,
         profile: arguments.profile.clone().unwrap_or_default(),
-        output_mode: v1::OutputMode::Split.into(),
+        output_mode: stdio::output_mode().into(),
         overflow: v1::Overflow::Block.into(),
         on_ask: v1::OnAsk::Refuse.into(),
         ..Default::default()
