@@ -4,7 +4,7 @@
 //! Each is mounted read-only, and every directory above it becomes a mount point, which no command can rename or
 //! replace; otherwise a command could move `.git` aside. A file that does not exist cannot be a mount point, so for
 //! some directories the profile asks that an empty one is made. Nothing else on the host is changed. All lookups
-//! are by descriptor, beneath the root, without following links.
+//! are by descriptor and beneath the root. A link there is followed, and what it leads to is mounted in its place.
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +16,7 @@ use std::{
 use nix::{
     dir::Dir,
     errno::Errno,
-    fcntl::{OFlag, OpenHow, ResolveFlag, openat2},
+    fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat},
     sys::stat::{Mode, fstat, mkdirat},
     unistd::{Gid, Uid, fchown, geteuid},
 };
@@ -25,6 +25,9 @@ use crate::{
     policy::profile::{Access, Filesystem},
     sandbox::roots::{Root, RootRole},
 };
+
+/// The most links on the way to a protected path.
+const MAX_LINKS: usize = 16;
 
 /// A path in a root that becomes a mount point.
 #[derive(Debug)]
@@ -67,6 +70,12 @@ pub fn protected_mounts(
     let protected = protected.map(|path| (path, IfAbsent::Skip));
     for (path, absent) in reserved.chain(protected) {
         let error = |cause| ProtectError { path: root.path.join(path), cause };
+        let Some(real) = without_links(root, path) else { continue };
+        let (path, absent) = match real == path {
+            true => (path, absent),
+            // Nothing is made behind a link.
+            false => (real.as_path(), IfAbsent::Skip),
+        };
         let way = walk(root.descriptor.as_fd(), path, absent).map_err(error)?;
         let last = way.len().saturating_sub(1);
         for (at, (path, descriptor)) in way.into_iter().enumerate() {
@@ -88,6 +97,45 @@ fn path_in(role: RootRole, path: &Path) -> &Path {
         RootRole::GitDirectory => path.strip_prefix(".git").unwrap_or(path),
         RootRole::Work | RootRole::ReadOnly => path,
     }
+}
+
+/// Where a path leads by way of links. `None`: out of the root, or to a directory that it is in, which commands work in.
+fn without_links(root: &Root, path: &Path) -> Option<PathBuf> {
+    let names = |path: &Path| path.iter().map(OsStr::to_owned).rev().collect::<Vec<_>>();
+    let (mut real, mut left) = (PathBuf::new(), names(path));
+    let mut links = 0;
+    while let Some(name) = left.pop() {
+        match name.as_encoded_bytes() {
+            b"." => continue,
+            b".." if real.pop() => continue,
+            b".." => return None,
+            _ => real.push(&name),
+        }
+        let Some(to) = read_link(root.descriptor.as_fd(), &real) else { continue };
+        links += 1;
+        if links > MAX_LINKS {
+            return None;
+        }
+        real.pop();
+        let below = match to.is_absolute() {
+            true => {
+                real = PathBuf::new();
+                to.strip_prefix(&root.path).ok()?
+            }
+            false => &to,
+        };
+        left.extend(names(below));
+    }
+    (links == 0 || !path.starts_with(&real)).then_some(real)
+}
+
+fn read_link(root: BorrowedFd<'_>, path: &Path) -> Option<PathBuf> {
+    let how = OpenHow::new().flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC).resolve(
+        ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_XDEV,
+    );
+    let place = openat2(root, path, how).ok()?;
+    // What is no link has nothing to be read.
+    readlinkat(&place, "").ok().map(PathBuf::from)
 }
 
 /// What to do when the last directory of a path is missing.
@@ -220,6 +268,28 @@ mod tests {
         fs::remove_file(directory.path().join(".git")).unwrap();
         fs::write(directory.path().join(".git"), "gitdir: elsewhere\n").unwrap();
         assert_eq!(found(directory.path()), []);
+    }
+
+    #[test]
+    fn what_a_link_leads_to_below_the_root_is_protected_in_its_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        fs::create_dir_all(root.join("cfg/deep")).unwrap();
+        fs::create_dir_all(root.join(".git")).unwrap();
+        symlink("cfg", root.join(".agent")).unwrap();
+        symlink("../cfg/hooks", root.join(".git/hooks")).unwrap();
+        symlink("cfg/file", root.join("file")).unwrap();
+        fs::write(root.join("cfg/file"), "").unwrap();
+        assert!(!found(root).is_empty());
+        let is_read_only = |path: &str| found(root).contains(&(path.to_owned(), Access::Read));
+        assert!(is_read_only("cfg/file") && is_read_only("cfg/deep"), "{:?}", found(root));
+        assert!(!root.join("cfg/hooks").exists(), "nothing is made behind a link");
+        fs::remove_file(root.join("file")).unwrap();
+        for to in [".", "..", "file", "/"] {
+            symlink(to, root.join("file")).unwrap();
+            assert!(!is_read_only("file") && !is_read_only(""), "{to}");
+            fs::remove_file(root.join("file")).unwrap();
+        }
     }
 
     #[test]
