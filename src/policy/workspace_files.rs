@@ -41,6 +41,12 @@ pub struct InspectedFile {
     /// The file is harmless if it has only these sections.
     #[serde(default)]
     pub sections: Vec<String>,
+    /// The file is harmless if each of its lines is one of these keys with a value.
+    #[serde(default)]
+    pub keys: Vec<String>,
+    /// A directory of this name, and what is in it, are not meant.
+    #[serde(default)]
+    pub only_file: bool,
     #[expect(dead_code, reason = "for who reads the data file")]
     reason: String,
 }
@@ -84,7 +90,10 @@ mod tests {
 
     #[test]
     fn the_data_file_is_whole() {
-        assert!(inspected().iter().all(|judged| judged.without.is_empty() != judged.sections.is_empty()));
+        for judged in inspected() {
+            let ways = [&judged.without, &judged.sections, &judged.keys];
+            assert_eq!(ways.iter().filter(|way| !way.is_empty()).count(), 1, "{:?}", judged.path);
+        }
         let judged = inspected().iter().map(|judged| judged.path.clone());
         assert!(judged.clone().all(|path| !path.to_string_lossy().contains('*')));
         for path in paths().into_iter().chain(judged) {

@@ -1,36 +1,51 @@
-//! The files that an accepted configuration includes or runs: they count as a part of it, whether they exist yet or not.
+//! The files that an accepted configuration includes or runs, and what accepted links stand for: they count as a part of it,
+//! whether they exist yet or not.
 //!
-//! A value is read for the program that it names, and for the scripts that it gives to one. Links are followed to where they
-//! lead, as far as that is below the root.
+//! Every path is followed as the kernel does: the links on the way, and the place that it leads to, count as well. A
+//! directory on the way must not become a link. Only places below the root are kept.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use super::{
-    control_files::{self, MAX_CONTROL_FILES, Role},
-    gitconfig::{self, ConfigKind},
+    control_files::{MAX_CONTROL_FILES, Role},
+    links,
     tree::{FileContent, Tree},
 };
 
-/// Programs that run the file that they are given.
-const INTERPRETERS: [&str; 16] = [
-    "sh", "bash", "dash", "zsh", "ksh", "python", "python2", "python3", "node", "deno", "bun", "ruby",
-    "perl", "php", "lua", "source",
-];
+/// What a place is named by.
+#[derive(Debug, Clone)]
+pub struct NamedBy {
+    /// The directory by which it is seen, below the root: the repository.
+    pub by: PathBuf,
+    /// What is there is for this.
+    pub role: Role,
+    /// It may be a directory of hooks.
+    pub may_be_directory: bool,
+    /// The repository, as an absolute path. A configuration is a part of it.
+    pub repository: Option<PathBuf>,
+    /// What its configuration calls the place in every work tree.
+    pub shared_name: Option<PathBuf>,
+}
 
-/// Files and directories that configurations name.
+/// Files and directories that configurations and links name.
 #[derive(Debug, Default)]
 pub struct ConfigReferences {
-    /// By which repository each is seen.
+    /// By which directory each is seen.
     files: BTreeMap<PathBuf, (PathBuf, Role)>,
     /// Of hooks.
     directories: BTreeSet<PathBuf>,
+    /// Which repositories an included configuration, or one that a link leads to, is a part of: absolute.
+    config_of: BTreeMap<PathBuf, BTreeSet<PathBuf>>,
+    /// The places that work trees of a repository have by the same name, and the other way.
+    shared: BTreeMap<(PathBuf, PathBuf), BTreeSet<PathBuf>>,
+    shared_names: BTreeMap<PathBuf, (PathBuf, PathBuf)>,
 }
 
 impl ConfigReferences {
-    /// The repository by which a file is seen.
+    /// The directory by which a file is seen.
     pub fn file(&self, path: &Path) -> Option<&(PathBuf, Role)> {
         self.files.get(path)
     }
@@ -52,97 +67,121 @@ impl ConfigReferences {
         in_it.map(|(path, (_, role))| (path.clone(), *role)).collect()
     }
 
-    /// Adds the references of a configuration, and returns the directories to scan.
-    pub fn add_config(&mut self, tree: &Tree, config: &Path, bytes: &[u8]) -> Vec<PathBuf> {
-        let repository = config.parent().unwrap_or(Path::new("")).to_owned();
-        let worktree = match repository.file_name().is_some_and(|name| name == ".git") {
-            true => repository.parent().unwrap_or(Path::new("")).to_owned(),
-            false => repository.clone(),
+    /// The repositories of which a configuration is a part, as absolute paths, except by where it is.
+    pub fn repositories_of(&self, config: &Path) -> impl Iterator<Item = &PathBuf> {
+        self.config_of.get(config).into_iter().flatten()
+    }
+
+    /// The places where other work trees of the repository have the file that is at this place, or in this directory.
+    pub fn counterparts(&self, path: &Path) -> Vec<PathBuf> {
+        let at_name = |at: &Path, below: Option<&std::ffi::OsStr>| {
+            let name = self.shared_names.get(at)?;
+            let places = self.shared.get(name)?.iter().filter(|place| *place != at);
+            let join = |place: &PathBuf| below.map_or_else(|| place.clone(), |below| place.join(below));
+            Some(places.map(join).collect::<Vec<_>>())
         };
+        let of_file = at_name(path, None);
+        let of_directory = || at_name(path.parent()?, path.file_name());
+        of_file.or_else(of_directory).unwrap_or_default()
+    }
+
+    /// Adds what an absolute path leads to. Returns the directories to scan.
+    pub fn add_path(&mut self, tree: &Tree, path: &Path, named: &NamedBy) -> Vec<PathBuf> {
+        let Some(followed) = tree.follow(path) else { return Vec::new() };
+        let mut places: BTreeSet<PathBuf> = followed.links.into_iter().chain([followed.target]).collect();
+        if !path.components().any(|part| part == Component::ParentDir) {
+            places.insert(path.to_owned());
+        }
+        let mut to_scan = self.add_places(tree, places, named);
+        // What a path goes down to before it goes up again decides where it leads, too.
+        let mut way = PathBuf::new();
+        for part in path.components() {
+            if part == Component::ParentDir
+                && let Some(way) = tree.below_root(&way)
+            {
+                self.add_way(&way, &mut to_scan);
+                to_scan.extend(self.add_ways(&way));
+            }
+            way.push(part);
+        }
+        to_scan
+    }
+
+    /// Adds what a link leads to, and the links on the way. Returns the directories to scan.
+    pub fn add_link(&mut self, tree: &Tree, link: &Path, named: &NamedBy) -> Vec<PathBuf> {
+        let link = tree.path().join(link);
+        let Some(followed) = tree.follow(&link) else { return Vec::new() };
+        let places = followed.links.into_iter().chain([followed.target]);
+        self.add_places(tree, places.filter(|place| *place != link), named)
+    }
+
+    fn add_places(
+        &mut self,
+        tree: &Tree,
+        places: impl IntoIterator<Item = PathBuf>,
+        named: &NamedBy,
+    ) -> Vec<PathBuf> {
         let mut to_scan = Vec::new();
-        for entry in gitconfig::dangerous(bytes, ConfigKind::Repository) {
-            let is_include = entry.name().starts_with("include");
-            let role = if is_include { Role::Config(ConfigKind::Repository) } else { Role::Hook };
-            let from = if is_include { &repository } else { &worktree };
-            let is_path = entry.is_path();
-            let words = if is_path { vec![entry.value.as_str()] } else { script_words(&entry.value) };
-            for word in words {
-                let Some(named) = control_files::resolve_beneath(tree, from, Path::new(word)) else {
-                    continue;
-                };
-                for named in [Some(named.clone()), tree.canonical_path(&named)].into_iter().flatten() {
-                    to_scan.extend(self.add(tree, named, &repository, role, is_path));
-                }
+        for place in places.into_iter().filter_map(|place| tree.below_root(&place)) {
+            if !place.as_os_str().is_empty() {
+                to_scan.extend(self.add_ways(&place));
+                self.add(tree, place, named, &mut to_scan);
             }
         }
         to_scan
     }
 
-    fn add(
-        &mut self,
-        tree: &Tree,
-        named: PathBuf,
-        repository: &Path,
-        role: Role,
-        is_path: bool,
-    ) -> Option<PathBuf> {
-        if self.files.len() >= MAX_CONTROL_FILES || self.directories.len() >= MAX_CONTROL_FILES {
-            return None;
+    fn add(&mut self, tree: &Tree, place: PathBuf, named: &NamedBy, to_scan: &mut Vec<PathBuf>) {
+        if self.is_full() {
+            return;
         }
-        let may_be_directory = is_path && role == Role::Hook;
-        match tree.content(&named).0 {
-            FileContent::Directory if may_be_directory && self.directories.insert(named.clone()) => {
-                Some(named)
+        match (&named.repository, &named.shared_name) {
+            (Some(repository), Some(name)) => {
+                let shared = (repository.clone(), name.clone());
+                self.shared.entry(shared.clone()).or_default().insert(place.clone());
+                self.shared_names.insert(place.clone(), shared);
             }
-            FileContent::Directory => None,
-            // It may become either.
-            FileContent::Absent if may_be_directory && named.components().next().is_some() => {
-                self.directories.insert(named.clone());
-                self.add_file(named, repository, role)
+            (Some(repository), None) if matches!(named.role, Role::Config(_)) => {
+                self.config_of.entry(place.clone()).or_default().insert(repository.clone());
             }
-            _ => self.add_file(named, repository, role),
+            _ => {}
+        }
+        // What is not there yet, and what a link leads to, may become either.
+        if named.may_be_directory
+            && self.directories.insert(place.clone())
+            && tree.content(&place).0 == FileContent::Directory
+        {
+            to_scan.push(place.clone());
+        }
+        self.add_file(place, named.by.clone(), named.role, to_scan);
+    }
+
+    /// Adds the directories on the way to a place: a link in the place of one leads elsewhere. Returns the directories to scan.
+    pub fn add_ways(&mut self, place: &Path) -> Vec<PathBuf> {
+        let mut to_scan = Vec::new();
+        place.ancestors().skip(1).for_each(|way| self.add_way(way, &mut to_scan));
+        to_scan
+    }
+
+    fn add_way(&mut self, way: &Path, to_scan: &mut Vec<PathBuf>) {
+        let is_plain = !way.as_os_str().is_empty() && !links::is_in_git(way);
+        if is_plain && !self.is_full() && !self.files.contains_key(way) {
+            let by = way.parent().unwrap_or(Path::new("")).to_owned();
+            self.add_file(way.to_owned(), by, Role::Hooks, to_scan);
         }
     }
 
-    fn add_file(&mut self, named: PathBuf, repository: &Path, role: Role) -> Option<PathBuf> {
-        let is_new = self.files.insert(named, (repository.to_owned(), role)).is_none();
-        is_new.then(|| repository.to_owned())
-    }
-}
-
-/// The words of a command by which a shell finds files of the workspace to run: a program with a slash in its name, and what
-/// an interpreter is given.
-fn script_words(value: &str) -> Vec<&str> {
-    let is_between = |c: char| c.is_whitespace() || "\"'`;|&()<>".contains(c);
-    let words = value.trim_start_matches('!').split(is_between).filter(|word| !word.is_empty());
-    let (mut found, mut is_script, mut is_first) = (Vec::new(), false, true);
-    for word in words {
-        let is_program = is_first || is_script;
-        is_first = false;
-        // An interpreter's options stand before its script.
-        if is_script && word.starts_with('-') {
-            continue;
+    /// What a file is for counts more than that it is on the way to another one.
+    fn add_file(&mut self, place: PathBuf, by: PathBuf, role: Role, to_scan: &mut Vec<PathBuf>) {
+        if self.files.get(&place).is_none_or(|(_, old)| *old == Role::Hooks && role != Role::Hooks) {
+            to_scan.extend(place.parent().map(Path::to_owned));
+            to_scan.push(by.clone());
+            self.files.insert(place, (by, role));
         }
-        let name = word.rsplit('/').next().unwrap_or(word);
-        let is_interpreter = is_program && (INTERPRETERS.contains(&name) || name == "env");
-        if word.starts_with("./") || is_script && !is_interpreter || is_program && word.contains('/') {
-            found.push(word);
-        }
-        is_script = is_interpreter;
     }
-    found
-}
 
-#[cfg(test)]
-mod tests {
-    use super::script_words;
-
-    #[test]
-    fn scripts_are_found_where_an_interpreter_is_given_them_and_arguments_are_left_alone() {
-        assert_eq!(script_words("!./run.sh src/main.py"), ["./run.sh"]);
-        assert_eq!(script_words("python3 -u tools/clean.py %f"), ["tools/clean.py"]);
-        assert_eq!(script_words("/usr/bin/env bash 'a.sh' b"), ["/usr/bin/env", "a.sh"]);
-        assert_eq!(script_words("!git fetch && ./x.sh"), ["./x.sh"]);
-        assert_eq!(script_words("less"), [""; 0]);
+    /// Whether no more can be added.
+    pub fn is_full(&self) -> bool {
+        self.files.len() >= MAX_CONTROL_FILES || self.directories.len() >= MAX_CONTROL_FILES
     }
 }

@@ -144,7 +144,7 @@ impl SubsectionPattern {
 #[derive(Debug)]
 pub struct ConfigRule {
     subsection: SubsectionPattern,
-    /// `None` for any.
+    /// `None` for any. With `*` before it, any that ends so.
     variable: Option<String>,
     key: KeyRule,
 }
@@ -177,7 +177,10 @@ impl ConfigRule {
 
     /// Whether it is about entries of this name, which is in small letters.
     pub fn is_about(&self, variable: &[u8]) -> bool {
-        self.variable.as_ref().is_none_or(|wanted| wanted.as_bytes() == variable)
+        self.variable.as_ref().is_none_or(|wanted| match wanted.strip_prefix('*') {
+            Some(end) => variable.ends_with(end.as_bytes()),
+            None => wanted.as_bytes() == variable,
+        })
     }
 
     /// Whether an entry that it is about makes git run code with this value.

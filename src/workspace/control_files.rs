@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     git_state::{self, STATE_DIRECTORIES},
-    gitconfig::{self, ConfigKind},
+    gitconfig::{self, ConfigEntry, ConfigKind},
     rebase_todo,
     tree::{FileContent, QUARANTINE_MARK, RESTORE_MARK, Tree},
 };
@@ -137,8 +137,10 @@ pub fn assess_change(
         (Role::Hooks, FileContent::File { .. }) => None,
         (_, FileContent::Link(to)) => Some(format!("a link to {}", display_text(&to.to_string_lossy()))),
         (_, FileContent::Unsupported(_)) => Some("something that cannot be read as a file".to_owned()),
-        (Role::Config(flavour), FileContent::File { bytes, .. }) => assess_config(flavour, before, bytes)
-            .or_else(|| assess_worktree(tree, repositories, before, &file.path, bytes)),
+        (Role::Config(flavour), FileContent::File { bytes, .. }) => {
+            assess_config(tree, file, flavour, before, bytes)
+                .or_else(|| assess_worktree(tree, repositories, before, &file.path, bytes))
+        }
         (Role::RebaseTodo, FileContent::File { bytes, .. }) => {
             let first = rebase_todo::new_commands(bytes, before)?;
             Some(display_text(&first))
@@ -155,19 +157,29 @@ pub fn assess_change(
     }
 }
 
-fn assess_config(flavour: ConfigKind, before: Option<&FileContent>, bytes: &[u8]) -> Option<String> {
+fn assess_config(
+    tree: &Tree,
+    file: &ControlFile,
+    flavour: ConfigKind,
+    before: Option<&FileContent>,
+    bytes: &[u8],
+) -> Option<String> {
     let known = match before {
         Some(FileContent::File { bytes, .. }) => gitconfig::dangerous(bytes, flavour),
         _ => BTreeSet::new(),
     };
     let now = gitconfig::dangerous(bytes, flavour);
-    let mut new = now.difference(&known);
+    let own_hooks = tree.path().join(file.path.with_file_name("hooks"));
+    // They are judged where they are.
+    let is_own =
+        |entry: &&ConfigEntry| entry.is_hooks_path() && entry.value == own_hooks.as_os_str().as_bytes();
+    let mut new = now.difference(&known).filter(|entry| !is_own(entry));
     let first = new.next()?;
     let more = match new.count() {
         0 => String::new(),
         count => format!(" and {count} more"),
     };
-    Some(display_text(&format!("{} = {}", first.name(), first.value)) + &more)
+    Some(display_text(&first.shown()) + &more)
 }
 
 /// The files of a repository may be in the same root, and not among repositories' own: a checkout writes them.
@@ -217,7 +229,7 @@ fn assess_pointer(
 }
 
 /// The path in a pointer, byte for byte as git takes it; `None` for a `.git` that git refuses.
-fn pointer_target(bytes: &[u8], is_git_file: bool) -> Option<&[u8]> {
+pub fn pointer_target(bytes: &[u8], is_git_file: bool) -> Option<&[u8]> {
     let text = match is_git_file {
         true => {
             let text = bytes.strip_prefix(b"gitdir:")?;

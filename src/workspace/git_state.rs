@@ -38,7 +38,7 @@ pub fn dangerous_part(path: &Path, bytes: &[u8]) -> Option<String> {
     match directory.as_bytes() {
         b"sequencer" => {
             let found = gitconfig::dangerous(bytes, ConfigKind::Sequencer);
-            found.first().map(|entry| format!("{} = {}", entry.name(), entry.value))
+            found.first().map(gitconfig::ConfigEntry::shown)
         }
         b"rebase-apply" if path.ends_with("apply-opt") => {
             let other = match shell_quoted_words(bytes) {

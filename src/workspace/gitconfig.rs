@@ -19,8 +19,8 @@ pub struct ConfigEntry {
     section: String,
     subsection: Option<String>,
     variable: String,
-    /// Without quotes and escapes.
-    pub value: String,
+    /// Without quotes and escapes, byte for byte: a path need not be text.
+    pub value: Vec<u8>,
 }
 
 impl ConfigEntry {
@@ -31,6 +31,26 @@ impl ConfigEntry {
             Some(subsection) => format!("{section}.{subsection}.{variable}"),
             None => format!("{section}.{variable}"),
         }
+    }
+
+    /// As a person is shown it.
+    pub fn shown(&self) -> String {
+        format!("{} = {}", self.name(), lossy(&self.value))
+    }
+
+    /// Whether it takes in another configuration.
+    pub fn is_include(&self) -> bool {
+        self.section.starts_with("include")
+    }
+
+    /// Whether it names a directory of hooks.
+    pub fn is_hooks_path(&self) -> bool {
+        matches!(self.name().as_str(), "core.hookspath" | "gitflow.path.hooks")
+    }
+
+    /// Whether it names a directory from which new repositories are filled.
+    pub fn is_template(&self) -> bool {
+        self.variable == "templatedir"
     }
 
     /// Whether the value is a path, and no command.
@@ -68,21 +88,26 @@ pub fn dangerous(text: &[u8], kind: ConfigKind) -> BTreeSet<ConfigEntry> {
 
 /// Where a repository says that its files are.
 pub fn worktrees(text: &[u8]) -> BTreeSet<String> {
-    values(text, "core.worktree").into_iter().collect()
+    values(text, "core.worktree").iter().map(|value| lossy(value)).collect()
+}
+
+/// The same, byte for byte.
+pub fn worktree_paths(text: &[u8]) -> Vec<Vec<u8>> {
+    values(text, "core.worktree")
 }
 
 /// The last value of an entry with this name, in small letters.
 pub fn last_value(text: &[u8], name: &str) -> Option<String> {
-    values(text, name).pop()
+    values(text, name).pop().map(|value| lossy(&value))
 }
 
 /// The values of the entries with this name, as far as git reads them.
-fn values(text: &[u8], name: &str) -> Vec<String> {
+fn values(text: &[u8], name: &str) -> Vec<Vec<u8>> {
     let mut parser = ConfigParser::new(text);
     let mut found = Vec::new();
     while let Some(item) = parser.read_next() {
         if item == ConfigItem::Entry && parser.is_named(name) {
-            found.push(lossy(until_nul(&parser.value)));
+            found.push(until_nul(&parser.value).to_vec());
         }
     }
     found
@@ -184,7 +209,7 @@ impl<'a> ConfigParser<'a> {
             section: lossy(self.section()),
             subsection: self.subsection().map(lossy),
             variable: lossy(&self.variable),
-            value: lossy(&self.value),
+            value: self.value.clone(),
         }
     }
 
@@ -196,7 +221,7 @@ impl<'a> ConfigParser<'a> {
             section: "~".to_owned(),
             subsection: None,
             variable: "more".to_owned(),
-            value: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+            value: digest.to_vec(),
         }
     }
 
@@ -313,7 +338,7 @@ mod tests {
 
     fn found(text: &str) -> Vec<String> {
         let entries = dangerous(text.as_bytes(), ConfigKind::Repository);
-        entries.iter().map(|entry| format!("{}={}", entry.name(), entry.value)).collect()
+        entries.iter().map(|entry| format!("{}={}", entry.name(), lossy(&entry.value))).collect()
     }
 
     #[test]
@@ -361,6 +386,12 @@ mod tests {
             ("[diff]\ntool = ../x", "diff.tool"),
             ("[merge]\nguitool = ../x", "merge.guitool"),
             ("[mergetool \"vimdiff\"]\nlayout = `x`", "mergetool.vimdiff.layout"),
+            ("[annex]\nfreezecontent-command = x", "annex.freezecontent-command"),
+            ("[annex]\nx-store-hook = x", "annex.x-store-hook"),
+            ("[remote \"o\"]\nannex-cost-command = x", "remote.o.annex-cost-command"),
+            ("[stgit]\nPager = x", "stgit.pager"),
+            ("[stgit \"alias\"]\nst = !x", "stgit.alias.st"),
+            ("[gui]\nhistoryBrowser = x", "gui.historybrowser"),
         ] {
             assert!(found(text).iter().any(|one| one.starts_with(name)), "{text:?}: {:?}", found(text));
         }
@@ -372,7 +403,7 @@ mod tests {
         let text = "[a]\n b = \"  x \\n\"  \n b =   y  z  # c\n b = \"\" \n b = x \"  \" \n b = \" \"\n b = x \\\n   y\n b = a  ;\n \
                     b = \\t\n b = v\r\n b = w \r\t\n b = x  \\\n";
         assert_eq!(
-            values(text.as_bytes(), "a.b"),
+            values(text.as_bytes(), "a.b").iter().map(|value| lossy(value)).collect::<Vec<_>>(),
             ["  x \n", "y  z", "", "x   ", " ", "x    y", "a", "\t", "v", "w", "x  "]
         );
         assert_eq!(found("[core]\nfsmonitor = \"true\\n\"\n"), ["core.fsmonitor=true\n"]);
@@ -447,6 +478,7 @@ mod tests {
             "[remote \"e\"]\nurl = https://ext.example.org/\npromisor = true",
             "[remotes]\nall = origin up",
             "[diff]\ntool = meld\nguitool = meld\n[merge]\ntool = vimdiff3",
+            "[annex]\nuuid = x\nversion = 10\n[remote \"o\"]\nannex-uuid = x\n[stgit]\nautosign = a",
             "fsmonitor = x\n",
         ] {
             assert_eq!(found(text), [""; 0], "{text:?}");

@@ -84,7 +84,10 @@ impl Scanner {
         }
         let followed = tree.follow_link(&path);
         let cause = self.cause_of_link(tree, &path, followed.as_ref(), cause);
-        let is_hidden = followed.as_ref().is_some_and(|followed| links::is_hidden(&followed.target));
+        let is_hidden = match &followed {
+            Some(followed) => links::is_hidden(&followed.target),
+            None => self.leads_to_unscanned_elsewhere(tree, &path),
+        };
         if is_hidden || self.tools.is_on_the_way(&path) {
             if is_hidden || !tree.leads_to_file(&path) {
                 let by = path.parent().unwrap_or(Path::new("")).to_owned();
@@ -125,6 +128,18 @@ impl Scanner {
         }
     }
 
+    /// Whether a link leads out of the root, to a place where its files are not judged: a part of a repository that is not
+    /// scanned, or a store of another root.
+    fn leads_to_unscanned_elsewhere(&self, tree: &Tree, link: &Path) -> bool {
+        let Some(followed) = tree.follow(&tree.path().join(link)) else { return false };
+        let is_outside = !links::is_in_store(link) || self.tools.exposed.concerns(link);
+        let is_in_other_store = || {
+            tree.below_another_root(&followed.target).is_some_and(|below| links::is_in_store(&below))
+                && !tree.leads_to_file(link)
+        };
+        links::is_hidden(&followed.target) || (is_outside && is_in_other_store())
+    }
+
     /// A link leads to a place in a store or in a `.git`: what is below it is scanned as if it were elsewhere.
     fn expose(&mut self, place: PathBuf, cause: Cause) {
         if self.tools.exposed.add(place.clone()) {
@@ -143,12 +158,15 @@ impl Scanner {
         }
     }
 
-    fn add_tools_behind(&mut self, link: PathBuf, target: PathBuf, cause: Cause) {
-        match self.tools.add_link(link, target.clone()) {
+    /// What is behind a link counts as if it were there. Returns whether it did not before.
+    pub(super) fn add_tools_behind(&mut self, link: PathBuf, target: PathBuf, cause: Cause) -> bool {
+        let added = self.tools.add_link(link, target.clone());
+        match added {
             Ok(true) => self.queue.push(ScanTask::Recursive(target), cause),
             Ok(false) => {}
-            Err(reason) => self.set_shortfall(reason),
+            Err(ref reason) => self.set_shortfall(reason.clone()),
         }
+        added == Ok(true)
     }
 
     /// A control file is found. `by`: the directory whose scan finds it.

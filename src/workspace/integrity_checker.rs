@@ -16,6 +16,7 @@ use super::{
     budget::InotifyLease,
     change::{ChangeAction, DangerousChange},
     control_files::{self, Cause, ControlFile, MAX_CONTROL_FILES, Role},
+    following::FollowReferences,
     path_age::{PathAge, path_age},
     rebase_todo,
     scanner::Scanner,
@@ -66,6 +67,10 @@ pub struct IntegrityChecker {
     read_only: BTreeSet<PathBuf>,
     /// Rebase lists that running commands may be executing: judged when no command runs.
     deferred_todos: BTreeSet<PathBuf>,
+    /// Files of a stored baseline that are not followed yet.
+    unfollowed: Vec<PathBuf>,
+    /// Pointers whose repository, outside of the root, has changed while a command ran: followed when none runs.
+    deferred_pointers: BTreeSet<PathBuf>,
     /// What was read and is not judged yet, by path. Missing files are the last, so that a renamed file is compared with
     /// its old content.
     unjudged: BTreeMap<(bool, PathBuf), ControlFile>,
@@ -91,23 +96,26 @@ impl IntegrityChecker {
             baseline_bytes: 0,
             read_only: BTreeSet::new(),
             deferred_todos: BTreeSet::new(),
+            unfollowed: Vec::new(),
+            deferred_pointers: BTreeSet::new(),
             unjudged: BTreeMap::new(),
             failed_undos: BTreeMap::new(),
             has_baseline: known.is_some(),
             is_dirty: true,
         };
         for (path, role, content) in known.unwrap_or_default() {
-            this.update_baseline(
-                ControlFile { path, role, content, changed_at: 0, cause: Cause::Walk },
-                FollowReferences::Yes,
-            );
+            this.unfollowed.push(path.clone());
+            this.store_in_baseline(ControlFile { path, role, content, changed_at: 0, cause: Cause::Walk });
         }
         this
     }
 
     /// Whether nothing can have changed since the last scan. Does not block.
     pub fn is_unchanged(&mut self) -> bool {
-        self.deferred_todos.is_empty() && self.unjudged.is_empty() && self.scanner.is_unchanged()
+        self.deferred_todos.is_empty()
+            && self.deferred_pointers.is_empty()
+            && self.unjudged.is_empty()
+            && self.scanner.is_unchanged()
     }
 
     /// Whether inotify events wait. Does not block.
@@ -174,6 +182,15 @@ impl IntegrityChecker {
         if commands() == CommandState::Ended {
             let deferred = std::mem::take(&mut self.deferred_todos);
             self.scanner.recheck(deferred.into_iter().map(|path| (path, Role::RebaseTodo)));
+        }
+        for path in std::mem::take(&mut self.unfollowed) {
+            if let Some((role, content)) = self.baseline.get(&path) {
+                self.scanner.follow_accepted(&self.tree, &path, (*role, content), FollowReferences::Yes);
+            }
+        }
+        if mode == ScanMode::Accept {
+            let deferred = std::mem::take(&mut self.deferred_pointers);
+            self.scanner.recheck(deferred.into_iter().map(|path| (path, Role::Pointer)));
         }
         let mut changes = Vec::new();
         // What the call before left comes first: no more is read until it is judged.
@@ -243,6 +260,9 @@ impl IntegrityChecker {
             return;
         }
         if file.role == Role::Tool && self.is_harmless_tool_file(&file) {
+            return self.update_baseline(file, FollowReferences::No);
+        }
+        if file.role == Role::Hook && self.is_accepted_in_another_work_tree(&file) {
             return self.update_baseline(file, FollowReferences::No);
         }
         let before = self.baseline.get(&file.path).map(|(_, content)| content);
@@ -329,10 +349,19 @@ impl IntegrityChecker {
             FileContent::File { bytes, .. } => self.is_file_accepted(&file.path, bytes),
             FileContent::Directory => {
                 self.baseline.contains_key(&file.path)
+                    || self.scanner.tools.is_harmless_directory(&file.path)
                     || self.is_directory_accepted(&file.path, MAX_COPY_DEPTH)
             }
             FileContent::Absent | FileContent::Link(_) | FileContent::Unsupported(_) => false,
         }
+    }
+
+    /// Whether another work tree of the repository has the same accepted content by the same name.
+    fn is_accepted_in_another_work_tree(&self, file: &ControlFile) -> bool {
+        let FileContent::File { bytes, .. } = &file.content else { return false };
+        self.scanner.references.counterparts(&file.path).iter().any(|place| {
+            matches!(self.baseline.get(place), Some((_, FileContent::File { bytes: known, .. })) if known == bytes)
+        })
     }
 
     fn is_file_accepted(&self, path: &Path, bytes: &[u8]) -> bool {
@@ -361,19 +390,16 @@ impl IntegrityChecker {
     }
 
     fn update_baseline(&mut self, file: ControlFile, follow: FollowReferences) {
-        let ControlFile { path, role, content, cause, .. } = file;
-        if let (FollowReferences::Yes, Role::Config(_), FileContent::File { bytes, .. }) =
-            (follow, role, &content)
-        {
-            self.scanner.follow_references(&self.tree, &path, bytes, cause);
-        }
-        if role == Role::Pointer && matches!(content, FileContent::Link(_)) {
-            self.scanner.follow_accepted_link(&self.tree, &path);
+        let ControlFile { path, role, content, .. } = &file;
+        let (path, role) = (path.clone(), *role);
+        self.scanner.follow_accepted(&self.tree, &path, (role, content), follow);
+        if follow == FollowReferences::No && self.scanner.foreign_pointers.contains(&path) {
+            self.deferred_pointers.insert(path.clone());
         }
         if role == Role::Tool
             && let Some(place) = self.scanner.tools.tool_root(&path)
         {
-            if content == FileContent::Absent {
+            if *content == FileContent::Absent {
                 self.read_only.remove(&path);
             } else if follow == FollowReferences::Yes
                 && !self.has_baseline
@@ -383,6 +409,11 @@ impl IntegrityChecker {
                 self.read_only.insert(place);
             }
         }
+        self.store_in_baseline(file);
+    }
+
+    fn store_in_baseline(&mut self, file: ControlFile) {
+        let ControlFile { path, role, content, .. } = file;
         let before = self.baseline.get(&path).map(|(_, content)| content);
         if before == Some(&content) {
             return;
@@ -410,13 +441,117 @@ impl IntegrityChecker {
     }
 }
 
-/// Whether what a configuration names becomes a control place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FollowReferences {
-    Yes,
-    No,
-}
-
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::symlink, time::Duration};
+
+    use nix::unistd::geteuid;
+
+    use super::*;
+    use crate::workspace::{budget::InotifyBudget, tree::SharedRoots};
+
+    const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+    fn write(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn scan(checker: &mut IntegrityChecker, mode: ScanMode) -> Vec<DangerousChange> {
+        checker.read_events();
+        checker.rescan_without_inotify();
+        checker.compare_files();
+        let mut found = checker.scan(mode, &|| CommandState::Ended, Instant::now() + TEST_TIMEOUT);
+        while !checker.scan_is_complete() {
+            found.extend(checker.scan(mode, &|| CommandState::Ended, Instant::now() + TEST_TIMEOUT));
+        }
+        found
+    }
+
+    /// Which changes of a command are found in a root that is one of several directories.
+    fn found(host: impl Fn(&Path, &Path), command: impl Fn(&Path, &Path)) -> Vec<String> {
+        let above = tempfile::tempdir().unwrap();
+        let above = above.path().canonicalize().unwrap();
+        let root = above.join("root");
+        fs::create_dir(&root).unwrap();
+        host(&above, &root);
+        let roots = SharedRoots::default();
+        roots.lock().unwrap().extend([root.clone(), above.join("other")]);
+        let tree = Tree::new(root.clone(), fs::File::open(&root).unwrap().into()).among(roots);
+        let lease = InotifyBudget::of_host().lease_instance(geteuid().as_raw());
+        let mut checker = IntegrityChecker::new(tree, lease, None);
+        checker.add_tools(&[".vscode".into(), ".envrc".into()]);
+        assert_eq!(scan(&mut checker, ScanMode::Accept), []);
+        command(&above, &root);
+        let changes = scan(&mut checker, ScanMode::Judge(OnChange::Undo));
+        let relative =
+            |change: DangerousChange| change.path.strip_prefix(&root).unwrap().display().to_string();
+        changes.into_iter().map(relative).collect()
+    }
+
+    fn repository(git: &Path, config: &str) {
+        for directory in ["objects", "refs"] {
+            fs::create_dir_all(git.join(directory)).unwrap();
+        }
+        write(&git.join("HEAD"), "ref: refs/heads/main\n");
+        write(&git.join("config"), config);
+    }
+
+    #[test]
+    fn hooks_of_a_repository_elsewhere_count_in_the_root_that_is_its_worktree() {
+        let host = |above: &Path, root: &Path| {
+            let git = above.join("r/.git");
+            repository(&git, "[core]\nhooksPath = own\n[include]\npath = more\n");
+            write(&git.join("more"), "[core]\nfsmonitor = ./mon.sh\n");
+            write(&git.join("worktrees/w/commondir"), "../..\n");
+            write(&root.join(".git"), &format!("gitdir: {}\n", git.join("worktrees/w").display()));
+            fs::create_dir(root.join("own")).unwrap();
+        };
+        let command = |_: &Path, root: &Path| {
+            write(&root.join("own/pre-commit"), "x");
+            write(&root.join("mon.sh"), "x");
+            write(&root.join("other"), "x");
+        };
+        assert_eq!(found(host, command), ["mon.sh", "own/pre-commit"]);
+    }
+
+    #[test]
+    fn what_an_accepted_link_leads_to_is_compared() {
+        let host = |_: &Path, root: &Path| {
+            repository(&root.join(".git"), "");
+            write(&root.join("scripts/check.sh"), "");
+            write(&root.join("hk/pre-push"), "");
+            write(&root.join("cfg/tasks.json"), "{}");
+            write(&root.join("conf"), "");
+            fs::create_dir_all(root.join(".git/own")).unwrap();
+            symlink("../hk", root.join(".git/hooks")).unwrap();
+            symlink("../scripts/check.sh", root.join("hk/pre-commit")).unwrap();
+            symlink("cfg", root.join(".vscode")).unwrap();
+            symlink("conf", root.join(".envrc")).unwrap();
+        };
+        let command = |_: &Path, root: &Path| {
+            for place in ["scripts/check.sh", "hk/pre-push", "cfg/tasks.json", "conf", "free"] {
+                write(&root.join(place), "x");
+            }
+        };
+        assert_eq!(found(host, command), ["cfg/tasks.json", "conf", "hk/pre-push", "scripts/check.sh"]);
+    }
+
+    #[test]
+    fn a_link_into_what_is_not_scanned_of_another_root_is_dangerous() {
+        let command = |above: &Path, root: &Path| {
+            fs::create_dir_all(above.join("other/target/y")).unwrap();
+            fs::create_dir_all(above.join("other/y")).unwrap();
+            for (to, name) in
+                [("other/.git/refs/r", "a"), ("other/target/y", "b"), ("other/y", "c"), ("target/y", "d")]
+            {
+                symlink(above.join(to), root.join(name)).unwrap();
+            }
+        };
+        assert_eq!(found(|_, _| {}, command), ["a", "b"]);
+    }
 }

@@ -1,4 +1,4 @@
-//! Where a link of a workspace leads, by way of other links.
+//! Where a path leads, by way of links, as the kernel follows them: below the root by descriptor, elsewhere by name.
 
 use std::{
     ffi::OsString,
@@ -10,57 +10,70 @@ use super::tree::Tree;
 /// The most links that are followed from one: as many as the kernel follows.
 const MAX_LINKS_FOLLOWED: usize = 40;
 
-/// Where a link leads.
+/// Where a path leads.
 #[derive(Debug)]
-pub struct FollowedLink {
-    /// Below the root, without links. Nothing may be there.
+pub struct FollowedPath {
+    /// Without links. Nothing may be there.
     pub target: PathBuf,
     /// The links on the way, the first one first.
     pub links: Vec<PathBuf>,
 }
 
 impl Tree {
-    /// Where a link leads, as far as that is below the root. What is not there is taken as a directory that will be.
-    pub fn follow_link(&self, link: &Path) -> Option<FollowedLink> {
-        let mut left = reversed(link);
-        let (mut target, mut links) = (PathBuf::new(), Vec::new());
-        let mut steps = 0;
-        while let Some(name) = left.pop() {
-            if name != ".." {
-                target.push(&name);
-                let Some(to) = self.read_link(&target) else { continue };
-                links.push(target.clone());
-                target.pop();
-                let to = match to.is_absolute() {
-                    true => {
-                        target = PathBuf::new();
-                        let below = to.strip_prefix(self.path()).ok().map(Path::to_owned);
-                        below.or_else(|| self.path_below(&to))?
-                    }
-                    false => to,
-                };
-                left.extend(reversed(&to));
-            } else if !target.pop() {
-                // Out of the root, and perhaps into it again.
-                let rest: PathBuf = left.drain(..).rev().collect();
-                left = reversed(&self.path_below(&self.path().join("..").join(rest))?);
-            } else {
-                continue;
-            }
-            steps += 1;
-            if steps > MAX_LINKS_FOLLOWED {
-                return None;
-            }
-        }
-        Some(FollowedLink { target, links })
+    /// Where a link leads, as paths below the root; `None` where that is elsewhere. What is not there is taken as a
+    /// directory that will be.
+    pub fn follow_link(&self, link: &Path) -> Option<FollowedPath> {
+        let FollowedPath { target, links } = self.follow(&self.path().join(link))?;
+        let target = self.below_root(&target)?;
+        let links = links.iter().filter_map(|link| self.below_root(link)).collect();
+        Some(FollowedPath { target, links })
     }
 
-    /// An absolute path, without links as far as it is there, if that is below the root.
-    fn path_below(&self, absolute: &Path) -> Option<PathBuf> {
-        let (there, real) =
-            absolute.ancestors().find_map(|at| Some((at, std::fs::canonicalize(at).ok()?)))?;
-        let path = real.join(absolute.strip_prefix(there).ok()?);
-        path.strip_prefix(self.path()).ok().map(Path::to_owned)
+    /// Where an absolute path leads. `None`: by way of too many links, to nothing.
+    pub fn follow(&self, path: &Path) -> Option<FollowedPath> {
+        let (mut target, mut left) = self.start(path);
+        let mut links = Vec::new();
+        while let Some(name) = left.pop() {
+            if name == ".." {
+                target.pop();
+                continue;
+            }
+            target.push(&name);
+            let Some(to) = self.link_at(&target) else { continue };
+            links.push(target.clone());
+            if links.len() > MAX_LINKS_FOLLOWED {
+                return None;
+            }
+            target.pop();
+            if to.is_absolute() {
+                let (start, rest) = self.start(&to);
+                target = start;
+                left.extend(rest);
+            } else {
+                left.extend(reversed(&to));
+            }
+        }
+        Some(FollowedPath { target, links })
+    }
+
+    /// An absolute path relative to the root, if it is below it.
+    pub fn below_root(&self, absolute: &Path) -> Option<PathBuf> {
+        absolute.strip_prefix(self.path()).ok().map(Path::to_owned)
+    }
+
+    /// From where an absolute path is followed, and the names that are left: the root's own path has no links.
+    fn start(&self, path: &Path) -> (PathBuf, Vec<OsString>) {
+        match path.strip_prefix(self.path()) {
+            Ok(below) => (self.path().to_owned(), reversed(below)),
+            Err(_) => (PathBuf::from("/"), reversed(path)),
+        }
+    }
+
+    fn link_at(&self, path: &Path) -> Option<PathBuf> {
+        match self.below_root(path) {
+            Some(below) => self.read_link(&below),
+            None => std::fs::read_link(path).ok(),
+        }
     }
 }
 
@@ -82,6 +95,7 @@ mod tests {
         let above = above.path().canonicalize().unwrap();
         let root = above.join("root");
         fs::create_dir_all(root.join("a/b")).unwrap();
+        symlink("root", above.join("other")).unwrap();
         let tree = Tree::new(root.clone(), fs::File::open(&root).unwrap().into());
         let link = |to: &Path, name: &str| symlink(to, root.join(name)).unwrap();
         link(Path::new("a/b"), "there");
@@ -89,6 +103,8 @@ mod tests {
         link(Path::new("../there/z"), "a/chain");
         link(&root.join("a"), "absolute");
         link(Path::new("../root/a"), "back");
+        link(&above.join("other/a"), "other");
+        link(Path::new("there/../c"), "down-and-up");
         link(Path::new(".."), "out");
         link(Path::new("loop"), "loop");
         for (name, target, links) in [
@@ -97,6 +113,8 @@ mod tests {
             ("a/chain", Some("a/b/z"), 2),
             ("absolute", Some("a"), 1),
             ("back", Some("a"), 1),
+            ("other", Some("a"), 1),
+            ("down-and-up", Some("a/c"), 2),
             ("a", Some("a"), 0),
             ("out", None, 0),
             ("loop", None, 0),
@@ -105,5 +123,7 @@ mod tests {
             assert_eq!(followed.as_ref().map(|it| it.target.as_path()), target.map(Path::new), "{name}");
             assert_eq!(followed.map_or(0, |it| it.links.len()), links, "{name}");
         }
+        let outside = tree.follow(&root.join("out/x")).unwrap();
+        assert_eq!(outside.target, above.join("x"));
     }
 }

@@ -11,9 +11,11 @@
 mod baseline_store;
 mod budget;
 mod change;
+mod command_files;
 mod config_references;
 mod config_rules;
 mod control_files;
+mod following;
 mod git_state;
 mod gitconfig;
 mod inotify_events;
@@ -24,6 +26,7 @@ mod links;
 mod path_age;
 mod queue;
 mod rebase_todo;
+mod repositories;
 mod scan_queue;
 mod scanner;
 #[cfg(test)]
@@ -35,7 +38,7 @@ mod watcher;
 mod watcher_thread;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -53,7 +56,7 @@ pub use watcher::{ScanWaiter, Watcher};
 use baseline_store::BaselineStore;
 use budget::InotifyBudget;
 use integrity_checker::IntegrityChecker;
-use tree::Tree;
+use tree::{SharedRoots, Tree};
 
 /// The most workspaces that are watched at a time: each has a thread.
 pub const MAX_WATCHED: usize = 2_048;
@@ -95,6 +98,7 @@ type WorkspaceKey = (u64, u64, u32);
 pub struct Workspaces {
     watched: Mutex<HashMap<WorkspaceKey, WatchedWorkspace>>,
     budget: Arc<InotifyBudget>,
+    roots: SharedRoots,
     /// Where baselines are stored for the next gateway.
     state: Option<PathBuf>,
 }
@@ -102,6 +106,7 @@ pub struct Workspaces {
 #[derive(Debug)]
 struct WatchedWorkspace {
     watcher: Arc<Watcher>,
+    path: PathBuf,
     sessions: HashSet<String>,
 }
 
@@ -111,6 +116,7 @@ impl Workspaces {
         Self {
             watched: Mutex::default(),
             budget: InotifyBudget::of_host(),
+            roots: SharedRoots::default(),
             state: state.map(|state| state.join("workspaces")),
         }
     }
@@ -140,7 +146,9 @@ impl Workspaces {
         }
         let store = self.state.as_ref().map(|state| BaselineStore::new(state, key));
         let baseline = store.as_ref().and_then(BaselineStore::read);
-        let tree = Tree::new(root.path.to_owned(), root.descriptor.try_clone()?);
+        let tree = Tree::new(root.path.to_owned(), root.descriptor.try_clone()?).owned_by(owner);
+        let tree = tree.among(self.roots.clone());
+        self.lock_roots().insert(root.path.to_owned());
         let watch = Arc::new(Watcher::start(
             IntegrityChecker::new(tree, self.budget.lease_instance(owner), baseline),
             root.owner,
@@ -148,7 +156,11 @@ impl Workspaces {
         )?);
         watched.insert(
             key,
-            WatchedWorkspace { watcher: watch.clone(), sessions: HashSet::from([session.to_owned()]) },
+            WatchedWorkspace {
+                watcher: watch.clone(),
+                path: root.path.to_owned(),
+                sessions: HashSet::from([session.to_owned()]),
+            },
         );
         Ok(watch)
     }
@@ -172,6 +184,7 @@ impl Workspaces {
             }
             !watched.sessions.is_empty()
         });
+        *self.lock_roots() = watched.values().map(|watched| watched.path.clone()).collect();
         // A gateway before this one may have left something of a root in which nothing was run since.
         let Some(state) = &self.state else { return };
         for key in roots.iter().filter_map(|root| key(root).ok()) {
@@ -179,6 +192,10 @@ impl Workspaces {
                 BaselineStore::new(state, key).remove();
             }
         }
+    }
+
+    fn lock_roots(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.roots.lock().expect("no code panics while it holds the list of roots")
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<WorkspaceKey, WatchedWorkspace>> {

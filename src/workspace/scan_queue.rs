@@ -126,6 +126,12 @@ impl ScanQueue {
         self.candidates.push_back(candidate);
     }
 
+    /// Whether a scan of this directory is one of the next.
+    pub fn is_next(&self, directory: &Path) -> bool {
+        let mut next = self.tasks.iter().take(8);
+        next.any(|task| matches!(task, ScanTask::Directory(path) if path == directory))
+    }
+
     /// Whether a scan of this directory waits.
     pub fn has_directory(&self, directory: &Path) -> bool {
         self.tasks.iter().any(|task| match task {

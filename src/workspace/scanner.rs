@@ -18,6 +18,7 @@ use super::{
     control_files::{self, Cause, ControlFile, Role},
     inotify_events::{AddWatchOutcome, InotifyEventKind, InotifyEvents},
     links,
+    repositories::Repositories,
     scan_queue::{Candidate, ScanQueue, ScanTask, Step},
     tool_paths::ToolPaths,
     tree::{FileContent, Tree},
@@ -53,6 +54,12 @@ pub struct Scanner {
     pub(super) references: ConfigReferences,
     /// Since when a command runs, where the first scan goes on meanwhile.
     pub(super) since: Option<i64>,
+    /// The values of accepted configurations, and where they are for.
+    pub(super) known_repositories: Repositories,
+    /// Pointers of work trees whose repository is elsewhere.
+    pub(super) foreign_pointers: BTreeSet<PathBuf>,
+    /// A value of which nobody knows what it runs.
+    pub(super) unknown_value: Option<String>,
     /// Why some of the workspace is not scanned.
     shortfall: Option<String>,
 }
@@ -71,6 +78,9 @@ impl Scanner {
             tools: ToolPaths::default(),
             references: ConfigReferences::default(),
             since: None,
+            known_repositories: Repositories::default(),
+            foreign_pointers: BTreeSet::new(),
+            unknown_value: None,
             shortfall: None,
         }
     }
@@ -321,14 +331,6 @@ impl Scanner {
         }
     }
 
-    /// Follows what an accepted configuration includes or runs: it counts as a part of it. `cause`: why that was read. What
-    /// was there before a command ran is no change, and is accepted as its configuration is.
-    pub fn follow_references(&mut self, tree: &Tree, config: &Path, bytes: &[u8], cause: Cause) {
-        for directory in self.references.add_config(tree, config, bytes) {
-            self.queue.push_next(ScanTask::Directory(directory), cause);
-        }
-    }
-
     fn exceeds_max_directories(&mut self, directories: usize) -> bool {
         let has_too_many = directories > MAX_DIRECTORIES;
         if has_too_many {
@@ -344,6 +346,7 @@ impl Scanner {
 
     /// Why some of the workspace is not scanned.
     pub fn shortfall(&self) -> Option<&str> {
-        self.shortfall.as_deref().or(self.inotify.shortfall.as_deref())
+        let shortfall = self.shortfall.as_deref().or(self.inotify.shortfall.as_deref());
+        shortfall.or(self.unknown_value.as_deref())
     }
 }

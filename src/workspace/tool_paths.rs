@@ -16,7 +16,7 @@ use super::{
 use crate::policy::workspace_files;
 
 /// The maximum number of accepted links in place of directories that tools' files are in.
-const MAX_LINKS: usize = 64;
+const MAX_LINKS: usize = 256;
 
 /// The paths of tools' files and directories.
 #[derive(Debug, Default)]
@@ -27,8 +27,10 @@ pub struct ToolPaths {
     nested: PlaceSet,
     /// What was added last: most commands have the same profile.
     last_added: Vec<PathBuf>,
-    /// Accepted links in place of directories that tools' files are in, and where each leads.
+    /// Accepted links in place of tools' files and of directories that these are in, and where each leads.
     links: Vec<(PathBuf, PathBuf)>,
+    /// The names of what they lead to.
+    link_names: BTreeSet<OsString>,
     /// Places in stores that links lead to: tools' files in them count.
     pub exposed: ExposedPaths,
 }
@@ -48,8 +50,8 @@ struct PlaceSet {
 /// A tool's place, in a path.
 #[derive(Debug, PartialEq, Eq)]
 struct ToolPlace {
-    /// What is above it.
-    above: PathBuf,
+    /// The path, as the tool knows it.
+    within: PathBuf,
     /// The place itself.
     root: PathBuf,
     /// As it is listed.
@@ -134,7 +136,7 @@ impl ToolPaths {
 
     /// Whether a place of that name can be a tool's, without being in a tool's directory.
     pub fn has_name(&self, name: &OsStr) -> bool {
-        self.rooted.has_name(name) || self.nested.has_name(name)
+        self.rooted.has_name(name) || self.nested.has_name(name) || self.link_names.contains(name)
     }
 
     /// Whether a place is a tool's, or in a tool's directory.
@@ -144,8 +146,7 @@ impl ToolPaths {
 
     /// The part of a path that a tool knows it by: `.vscode/tasks.json` of `a/b/.vscode/tasks.json`.
     pub fn path_within_tool(&self, path: &Path) -> Option<PathBuf> {
-        let place = self.split(path)?;
-        path.strip_prefix(&place.above).ok().map(Path::to_owned)
+        Some(self.split(path)?.within)
     }
 
     /// The tool's own place, of a path in it.
@@ -167,27 +168,37 @@ impl ToolPaths {
             })
     }
 
-    /// Adds an accepted link in place of such a directory. Returns whether it is new.
+    /// Adds an accepted link in place of such a directory, or of a tool's file. Returns whether it is new.
     ///
     /// # Errors
     /// There are too many.
     pub fn add_link(&mut self, link: PathBuf, target: PathBuf) -> Result<bool, String> {
-        let link = (link, target);
+        // It may itself be behind another one: what counts is how the tool comes to it.
+        let written = match self.split_directly(&link) {
+            Some(_) => None,
+            None => self
+                .behind_links(&link)
+                .map(|(written, _, _)| written)
+                .find(|at| self.split_directly(at).is_some()),
+        };
+        let link = (written.unwrap_or(link), target);
         if self.links.contains(&link) {
             return Ok(false);
         }
         if self.links.len() >= MAX_LINKS {
             return Err(format!("more than {MAX_LINKS} links in place of tools' directories"));
         }
+        self.link_names.extend(link.1.file_name().map(OsStr::to_owned));
         self.links.push(link);
         Ok(true)
     }
 
     /// A path as it is written by way of an accepted link.
-    fn behind_links<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (PathBuf, &'a Path)> {
+    fn behind_links<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (PathBuf, &'a Path, &'a Path)> {
         self.links.iter().filter_map(move |(link, target)| {
-            let below = path.strip_prefix(target).ok().filter(|below| !below.as_os_str().is_empty())?;
-            Some((link.join(below), link.as_path()))
+            let below = path.strip_prefix(target).ok()?;
+            let written = if below.as_os_str().is_empty() { link.clone() } else { link.join(below) };
+            Some((written, link.as_path(), target.as_path()))
         })
     }
 
@@ -201,15 +212,17 @@ impl ToolPaths {
             return None;
         }
         self.split_directly(path).or_else(|| {
-            self.behind_links(path).find_map(|(written, link)| {
+            self.behind_links(path).find_map(|(written, link, target)| {
                 let place = self.split_directly(&written)?;
-                // As much is below it by either way.
-                let below = written.strip_prefix(&place.root).ok()?.iter().count();
-                let root = path.ancestors().nth(below)?.to_owned();
-                // The tool itself is not what is linked.
-                let is_below = place.root.starts_with(link);
-                let above = root.parent().unwrap_or(Path::new("")).to_owned();
-                is_below.then_some(ToolPlace { above, root, tool: place.tool })
+                let root = if link.starts_with(&place.root) {
+                    // The tool's place, or something in it, is what is linked.
+                    target.to_owned()
+                } else {
+                    // As much is below it by either way.
+                    let below = written.strip_prefix(&place.root).ok()?.iter().count();
+                    path.ancestors().nth(below).filter(|_| place.root.starts_with(link))?.to_owned()
+                };
+                Some(ToolPlace { root, ..place })
             })
         })
     }
@@ -220,16 +233,25 @@ impl ToolPaths {
         ancestors.into_iter().rev().find_map(|at| {
             if let Some(tool) = self.rooted.find(at, Extent::Whole) {
                 let (root, tool) = (at.to_owned(), tool.to_owned());
-                return Some(ToolPlace { above: PathBuf::new(), root, tool });
+                return Some(ToolPlace { within: path.to_owned(), root, tool });
             }
             let tool = self.nested.find(at, Extent::End)?;
+            if at != path && is_only_file(tool) {
+                return None;
+            }
             let above = at.ancestors().nth(tool.iter().count())?;
+            let within = path.strip_prefix(above).ok()?;
             (!self.is_in_store(above)).then(|| ToolPlace {
-                above: above.to_owned(),
+                within: within.to_owned(),
                 root: at.to_owned(),
                 tool: tool.to_owned(),
             })
         })
+    }
+
+    /// Whether a directory at this place is not what a tool reads.
+    pub fn is_harmless_directory(&self, path: &Path) -> bool {
+        self.split(path).is_some_and(|place| is_only_file(&place.tool))
     }
 
     /// Whether a file's content runs nothing.
@@ -239,6 +261,9 @@ impl ToolPaths {
         judged.is_some_and(|judged| {
             if !judged.sections.is_empty() {
                 return has_only(bytes, &judged.sections);
+            }
+            if !judged.keys.is_empty() {
+                return has_only_keys(bytes, &judged.keys);
             }
             let text = String::from_utf8_lossy(bytes).to_ascii_lowercase();
             // A name can be written with escapes.
@@ -281,6 +306,20 @@ fn has_only(bytes: &[u8], allowed: &[String]) -> bool {
         let is_nothing = line.trim().is_empty() || line.starts_with(['#', ';']);
         is_nothing || (is_allowed && !line.starts_with('%'))
     })
+}
+
+/// Whether each line of a file is one of these keys with a value on it.
+fn has_only_keys(bytes: &[u8], allowed: &[String]) -> bool {
+    String::from_utf8_lossy(bytes).split(['\n', '\r']).all(|line| {
+        let is_nothing = line.trim().is_empty() || line == "---" || line.starts_with('#');
+        is_nothing
+            || line.split_once(": ").is_some_and(|(key, _)| allowed.iter().any(|allowed| allowed == key))
+    })
+}
+
+/// Whether a judged place is one only as a file.
+fn is_only_file(place: &Path) -> bool {
+    workspace_files::inspected().iter().any(|judged| judged.only_file && judged.path == place)
 }
 
 #[cfg(test)]
@@ -331,6 +370,22 @@ mod tests {
         assert!(is_harmless("c/.hg/hgrc", "[paths]\r\ndefault = x\r\n"));
         assert!(!is_harmless("c/.hg/hgrc", "[paths]\ndefault = x\r[hooks]\rupdate = ./x\r"));
         assert!(!is_harmless(".vscode/tasks.json", "{}"));
+        assert!(is_harmless(".bundle/config", "---\nBUNDLE_PATH: \"vendor/bundle\"\nBUNDLE_JOBS: \"4\"\n"));
+        for text in [
+            "BUNDLE_BIN: \"x\"\n",
+            " BUNDLE_PATH: x\n",
+            "BUNDLE_PATH: x\rBUNDLE_BIN: x\n",
+            "BUNDLE_PATH:\n- x\n",
+            "{BUNDLE_BIN: x}",
+        ] {
+            assert!(!is_harmless(".bundle/config", text), "{text:?}");
+        }
+        assert!(!is_harmless("a/.jj/repo", "../../x") && !is_harmless(".jj/repo", ""));
+        assert!(tools.is_harmless_directory(Path::new("a/.jj/repo")));
+        assert!(!tools.is_harmless_directory(Path::new("a/.vscode")));
+        assert!(
+            !tools.covers(Path::new(".jj/repo/store")) && tools.covers(Path::new(".jj/repo/config.toml"))
+        );
     }
     #[test]
     fn a_star_in_a_name_stands_for_any_text_but_for_the_gateways_own_names() {
@@ -373,6 +428,22 @@ mod tests {
         assert_eq!(tools.add_link("a/.config".into(), "c".into()), Ok(false));
         assert!(tools.covers(Path::new("c/mise.dev.toml")) && !tools.covers(Path::new("c/x")));
         assert_eq!(tools.tool_root(Path::new("c/mise.dev.toml")), Some("c/mise.dev.toml".into()));
+        assert_eq!(
+            tools.path_within_tool(Path::new("c/mise.dev.toml")),
+            Some(".config/mise.dev.toml".into())
+        );
+        for (link, target, path, within) in [
+            (".vscode", "cfg", "cfg", ".vscode"),
+            (".vscode", "cfg", "cfg/a/b", ".vscode/a/b"),
+            ("p/.vscode", "cfg2", "cfg2/tasks.json", ".vscode/tasks.json"),
+            (".vscode/sub", "d/sub", "d/sub/x", ".vscode/sub/x"),
+            ("cfg/tasks.json", "t.json", "t.json", ".vscode/tasks.json"),
+        ] {
+            assert_eq!(tools.add_link(link.into(), target.into()), Ok(true));
+            assert_eq!(tools.path_within_tool(Path::new(path)), Some(within.into()), "{path}");
+            assert_eq!(tools.tool_root(Path::new(path)), Some(target.into()), "{path}");
+        }
+        assert!(!tools.covers(Path::new("d")) && !tools.covers(Path::new("x/cfg")));
     }
 
     #[test]

@@ -4,12 +4,14 @@
 //! Decides nothing. Has the permissions of the calling thread, which are the workspace owner's.
 
 use std::{
+    collections::BTreeSet,
     ffi::{OsStr, OsString},
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
         unix::ffi::OsStringExt,
     },
     path::{Path, PathBuf},
+    sync::{Arc, Mutex},
 };
 
 use nix::{
@@ -17,7 +19,7 @@ use nix::{
     errno::Errno,
     fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat, renameat},
     sys::stat::{FileStat, Mode, SFlag, fchmod, fstat},
-    unistd::{UnlinkatFlags, symlinkat, unlinkat, write},
+    unistd::{UnlinkatFlags, geteuid, symlinkat, unlinkat, write},
 };
 
 use crate::sys::file::{exchange, rename_absent};
@@ -117,12 +119,40 @@ impl EntryKind {
 pub struct Tree {
     path: PathBuf,
     root: OwnedFd,
+    owner: u32,
+    roots: SharedRoots,
 }
+
+/// The paths of all roots that are watched.
+pub type SharedRoots = Arc<Mutex<BTreeSet<PathBuf>>>;
 
 impl Tree {
     /// Below a directory that is open, with `O_PATH` or otherwise.
     pub fn new(path: PathBuf, root: OwnedFd) -> Self {
-        Self { path, root }
+        Self { path, root, owner: geteuid().as_raw(), roots: SharedRoots::default() }
+    }
+
+    /// These are watched, too.
+    pub fn among(self, roots: SharedRoots) -> Self {
+        Self { roots, ..self }
+    }
+
+    /// An absolute path relative to another root, if it is below one.
+    pub fn below_another_root(&self, absolute: &Path) -> Option<PathBuf> {
+        let roots = self.roots.lock().ok()?;
+        let below =
+            roots.iter().filter(|root| **root != self.path).find_map(|root| absolute.strip_prefix(root).ok());
+        below.map(Path::to_owned)
+    }
+
+    /// The files are this user's.
+    pub fn owned_by(self, owner: u32) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// Whose files they are.
+    pub fn owner(&self) -> u32 {
+        self.owner
     }
 
     /// Where the root is.
@@ -166,13 +196,6 @@ impl Tree {
             set_mode(&place, mode)?;
         }
         directory
-    }
-
-    /// Where a place is when links on the way to it are followed, if that is another place below the root.
-    pub fn canonical_path(&self, path: &Path) -> Option<PathBuf> {
-        let real = std::fs::canonicalize(self.path.join(path)).ok()?;
-        let real = real.strip_prefix(&self.path).ok()?;
-        (real != path).then(|| real.to_owned())
     }
 
     /// A path that leads to an open descriptor, for calls that take no descriptor.

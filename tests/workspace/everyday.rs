@@ -20,6 +20,7 @@ const WORK: &[&str] = &[
     "git branch -D other 2>&1; git config --rename-section remote.origin remote.up; git remote -v; git fsck 2>&1",
     "mkdir -p dist/x; echo > dist/x/a; ln -s dist/x latest; ln -s ../../file dist/x/f; ln -s nowhere dangling; ln -s target/debug out; ln -sfn dist latest",
     "git init -q pick; cd pick; git config user.name B; git config user.email b@c.d; echo 1 > file; git add file; git commit -qm 1; git checkout -qb p; for i in 1 2; do echo p$i > file; git commit -qam p$i; done; git checkout -q -; echo q > file; git commit -qam q; ! git cherry-pick -Xours -s p~1 p; git cherry-pick --abort 2>&1 || true; git reset -q --hard; ! git rebase -q p; git rebase --abort; git rebase -q -Xtheirs p; git config alias.sw 'switch -c'; git config diff.tool meld; git config merge.tool vimdiff; git config pull.twohead ort; git config url.git@example.org:.insteadOf https://example.org/; git config remote.up.url https://example.org/x",
+    "mkdir -p .bundle j/.jj/repo; printf -- '---\nBUNDLE_PATH: \"vendor/bundle\"\n' > .bundle/config; git config gitflow.path.hooks $PWD/.git/hooks; echo > hk.csv; echo > j/.jj/repo/store",
     "mkdir -p a/b/c target/debug; for i in 1 2 3 4 5; do echo $i > a/b/c/$i; done; rm -r a; echo ok > Makefile",
 ];
 
@@ -41,6 +42,25 @@ async fn everyday_git_is_left_alone() {
         "status\n./remote.git\n"
     );
     assert_eq!(outside(&session.workspace, "find . -name '*provost*'"), "");
+    session.close().await;
+    gateway.stop();
+}
+
+/// They are what the person's own worktree has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_worktree_keeps_the_accepted_hooks() {
+    let gateway = gateway();
+    let session = session(&gateway, "workspace").await;
+    outside(&session.workspace, REPOSITORY);
+    let hooks = "mkdir own; printf '#!/bin/sh\\n' > own/pre-commit; chmod +x own/pre-commit; \
+                 git config core.hooksPath own; git add own; git commit -qm hooks";
+    outside(&session.workspace, hooks);
+    let done =
+        session.sh("git worktree add -q w -b w && git -C w commit -q --allow-empty -m x").finish().await;
+    assert_eq!(code(&done.outcome), 0, "{}", done.text());
+    let changes = &done.outcome.workspace_changes;
+    assert!(changes.is_empty(), "{}", shown(changes));
+    assert_eq!(outside(&session.workspace, "ls w/own"), "pre-commit\n");
     session.close().await;
     gateway.stop();
 }

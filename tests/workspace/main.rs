@@ -7,6 +7,7 @@ mod attacks;
 mod everyday;
 mod git_ways;
 mod links;
+mod named;
 mod obstacles;
 mod sharing;
 mod told;
