@@ -11,7 +11,7 @@ use super::{
     control_files::{self, Cause, ControlFile, Role},
     git_state::STATE_DIRECTORIES,
     gitconfig::ConfigKind,
-    link_target::FollowedLink,
+    link_target::FollowedPath,
     links,
     path_age::{PathAge, path_age},
     scan_queue::{Candidate, ScanTask},
@@ -114,7 +114,7 @@ impl Scanner {
         &self,
         tree: &Tree,
         path: &Path,
-        followed: Option<&FollowedLink>,
+        followed: Option<&FollowedPath>,
         cause: Cause,
     ) -> Cause {
         let Some(since) = self.since else { return cause };
