@@ -19,7 +19,10 @@ use super::{
 use crate::{
     policy::{
         ExecRequest, ExecVerdict, PolicySet,
-        command::program::{FileId, Interpreter, PathStability, ProgramResolver, Resolved},
+        command::{
+            interpreter::Interpreter,
+            program::{FileId, PathStability, ProgramResolver, Resolved},
+        },
         profile::Profile,
     },
     proto::gate::Exec,
@@ -60,7 +63,8 @@ pub(super) fn evaluate(
         true => vec![String::new()],
         false => exec.argv.iter().map(|one| text(one)).collect(),
     };
-    let env = exec.env.as_ref().map(|env| variables(env));
+    let variables = exec.env.as_ref().map(|env| Variables::of(env));
+    let none_further = BTreeMap::new();
     let (path, cwd) = (text(&exec.absolute_path), text(&exec.cwd));
     let interpreters: Vec<Interpreter> = exec
         .lines
@@ -72,6 +76,7 @@ pub(super) fn evaluate(
             file: Resolved::File(file_id(file)),
         })
         .collect();
+    let final_argv: Vec<String> = exec.final_argv.iter().map(|one| text(one)).collect();
     let profile = policy.profile(Some(terminal.profile.as_str())).map(|(_, profile)| &**profile);
     let resolver = ViewResolver { proc, profile, names };
     let request = ExecRequest {
@@ -82,9 +87,11 @@ pub(super) fn evaluate(
         relative_from: &terminal.relative_from,
         path: &path,
         argv: &argv,
-        env: env.as_ref(),
+        env: variables.as_ref().map(|variables| &variables.first),
+        further_env: variables.as_ref().map_or(&none_further, |variables| &variables.further),
         file: file_id(&exec.files[0]),
         interpreters: &interpreters,
+        final_argv: &final_argv,
         starts_any_rule: terminal.starts_any_rule.as_deref(),
         approved: &terminal.approved,
     };
@@ -116,17 +123,32 @@ pub(super) fn describe(exec: &ReadExec) -> Exec {
     }
 }
 
-fn variables(env: &[Vec<u8>]) -> BTreeMap<String, String> {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let mut variables = BTreeMap::new();
-    for entry in env {
-        let end = entry.iter().position(|byte| *byte == b'=').unwrap_or(entry.len());
-        // getenv(3) finds the first.
+/// An environment, as rules read it.
+#[derive(Debug, Default)]
+struct Variables {
+    /// What getenv(3) finds.
+    first: BTreeMap<String, String>,
+    /// Of variables that are there more than once: some programs take the last one, as bash does.
+    further: BTreeMap<String, Vec<String>>,
+}
+
+impl Variables {
+    fn of(env: &[Vec<u8>]) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let mut variables = Self::default();
+        for entry in env {
+            // What has no `=` is a variable to nobody.
+            let Some(end) = entry.iter().position(|byte| *byte == b'=') else { continue };
+            let (name, value) = (text(&entry[..end]), text(&entry[end + 1..]));
+            match variables.first.get(&name) {
+                None => {
+                    variables.first.insert(name, value);
+                }
+                Some(_) => variables.further.entry(name).or_default().push(value),
+            }
+        }
         variables
-            .entry(text(&entry[..end]))
-            .or_insert_with(|| text(entry.get(end + 1..).unwrap_or_default()));
     }
-    variables
 }
 
 fn file_id(file: &ReadFile) -> FileId {
@@ -187,5 +209,18 @@ impl ProgramResolver for ViewResolver<'_> {
     fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
         let path = std::path::Path::new(cwd).join(path);
         self.find(path.as_os_str().as_encoded_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_of_a_variable_is_kept() {
+        let env = ["X=dev", "Y=a=b", "X", "X=prod", "X=", "Z"].map(|entry| entry.as_bytes().to_vec());
+        let Variables { first, further } = Variables::of(&env);
+        assert_eq!(first, BTreeMap::from([("X".into(), "dev".into()), ("Y".into(), "a=b".into())]));
+        assert_eq!(further, BTreeMap::from([("X".into(), vec!["prod".into(), String::new()])]));
     }
 }

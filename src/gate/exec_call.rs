@@ -2,7 +2,10 @@
 
 use nix::errno::Errno;
 
-use crate::sys::seccomp_listener::NotifiedCall;
+use crate::{
+    policy::command::interpreter::interpreted_argv, resolve::shebang::Shebang,
+    sys::seccomp_listener::NotifiedCall,
+};
 
 /// A notified exec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,24 +83,17 @@ pub(super) fn script_name(from: StartDirectory, path: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The arguments that a program gets, after the interpreters of a script have taken its name in turn: each is the path and the
-/// argument of one interpreter, that of the script first.
-pub(super) fn final_arguments(
-    script: &[u8],
-    argv: &[Vec<u8>],
-    interpreters: &[(String, Option<String>)],
-) -> Vec<Vec<u8>> {
-    // Since Linux 5.18 an empty vector gets one empty string.
-    let mut arguments = if argv.is_empty() { vec![Vec::new()] } else { argv.to_vec() };
-    let mut name = script.to_vec();
-    for (path, argument) in interpreters {
-        let mut next = vec![path.clone().into_bytes()];
-        next.extend(argument.iter().map(|argument| argument.clone().into_bytes()));
-        next.push(std::mem::replace(&mut name, path.clone().into_bytes()));
-        next.extend(arguments.drain(1..));
-        arguments = next;
+/// The arguments that a program gets, after the interpreters of a script have taken its name in turn, that of the script first.
+pub(super) fn final_arguments(script: Vec<u8>, argv: &[Vec<u8>], lines: &[Shebang]) -> Vec<Vec<u8>> {
+    match (lines, argv) {
+        // Since Linux 5.18 an empty vector gets one empty string.
+        ([], []) => vec![Vec::new()],
+        ([], argv) => argv.to_vec(),
+        (lines, argv) => {
+            let lines = lines.iter().map(|line| (line.path.clone(), line.argument.clone()));
+            interpreted_argv(script, argv.iter().skip(1).cloned(), lines)
+        }
     }
-    arguments
 }
 
 #[cfg(test)]
@@ -110,21 +106,25 @@ mod tests {
 
     #[test]
     fn a_program_gets_its_arguments_as_they_are_and_never_none() {
-        assert_eq!(final_arguments(b"/bin/x", &strings(&["x", "y"]), &[]), strings(&["x", "y"]));
-        assert_eq!(final_arguments(b"/bin/x", &[], &[]), strings(&[""]));
+        assert_eq!(final_arguments(b"/bin/x".to_vec(), &strings(&["x", "y"]), &[]), strings(&["x", "y"]));
+        assert_eq!(final_arguments(b"/bin/x".to_vec(), &[], &[]), strings(&[""]));
     }
 
     #[test]
     fn interpreters_take_the_name_of_the_script_and_stand_before_it() {
         let argv = strings(&["zero", "one"]);
-        let shell = ("/bin/sh".to_owned(), Some("-e x".to_owned()));
+        let line = |path: &str, argument: Option<&str>| Shebang {
+            path: path.into(),
+            argument: argument.map(Into::into),
+        };
+        let name = || b"./s".to_vec();
         assert_eq!(
-            final_arguments(b"./s", &argv, std::slice::from_ref(&shell)),
+            final_arguments(name(), &argv, &[line("/bin/sh", Some("-e x"))]),
             strings(&["/bin/sh", "-e x", "./s", "one"])
         );
-        let env = ("/usr/bin/env".to_owned(), None);
+        assert_eq!(final_arguments(name(), &[], &[line("/bin/sh", None)]), strings(&["/bin/sh", "./s"]));
         assert_eq!(
-            final_arguments(b"./s", &argv, &[("/opt/i".to_owned(), Some("a".to_owned())), env]),
+            final_arguments(name(), &argv, &[line("/opt/i", Some("a")), line("/usr/bin/env", None)]),
             strings(&["/usr/bin/env", "/opt/i", "a", "./s", "one"])
         );
     }

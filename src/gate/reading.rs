@@ -151,14 +151,13 @@ pub(super) fn read(
         if chain.len() == MAX_INTERPRETERS {
             return Err(ReadFailure::Errno(Errno::ELOOP));
         }
-        let name = line.path.clone().into_bytes();
+        let name = line.path.clone();
         let (opened, status) = lookup.open(working.as_fd(), &name, LastLink::Follow).map_err(of_lookup)?;
         files.push(describe(proc, &opened, &status, Some(name))?);
         all.push(opened);
         chain.push(line);
     }
-    let interpreters: Vec<_> = chain.iter().map(|line| (line.path.clone(), line.argument.clone())).collect();
-    let final_argv = final_arguments(&script_name(call.from, &path), &argv, &interpreters);
+    let final_argv = final_arguments(script_name(call.from, &path), &argv, &chain);
     all.push(working);
     Ok(ReadExec {
         path,

@@ -1,6 +1,7 @@
 //! Verdicts on what was evaluated a moment ago: most tools execute the same thing again and again. Pure.
 //!
-//! A verdict is used again for the same terminal, path, arguments, directory, files and first lines of scripts, under the same policy.
+//! A verdict is used again for the same terminal, path, arguments (those of the call and those that the kernel makes of them), directory,
+//! files and first lines of scripts, under the same policy.
 
 use std::{
     cell::OnceCell,
@@ -32,7 +33,10 @@ struct KnownVerdict {
     terminal_id: String,
     starts_any_rule: Option<String>,
     path: Vec<u8>,
+    /// With another descriptor the same path leads elsewhere, and has another name.
+    absolute_path: Vec<u8>,
     argv: Vec<Vec<u8>>,
+    final_argv: Vec<Vec<u8>>,
     cwd: Vec<u8>,
     files: Vec<(Vec<u8>, FileVersion)>,
     /// A file that is mapped can change without another version.
@@ -86,7 +90,9 @@ impl Verdicts {
             terminal_id: terminal.id.clone(),
             starts_any_rule: terminal.starts_any_rule.clone(),
             path: exec.path.clone(),
+            absolute_path: exec.absolute_path.clone(),
             argv: exec.argv.clone(),
+            final_argv: exec.final_argv.clone(),
             cwd: exec.cwd.clone(),
             files: exec.files.iter().map(|file| (file.path.clone(), file.version)).collect(),
             lines: exec.lines.clone(),
@@ -102,7 +108,9 @@ impl KnownVerdict {
         self.terminal_id == terminal.id
             && self.starts_any_rule == terminal.starts_any_rule
             && self.path == exec.path
+            && self.absolute_path == exec.absolute_path
             && self.argv == exec.argv
+            && self.final_argv == exec.final_argv
             && self.cwd == exec.cwd
             && self.lines == exec.lines
             && self.files.iter().map(|(path, version)| (path, *version)).eq(files)
@@ -170,9 +178,13 @@ mod tests {
         assert!(verdicts.find(one, &exec("a", 2), now).is_none(), "the file was changed");
         let moved = ReadExec { cwd: b"/v".to_vec(), ..exec("a", 1) };
         assert!(verdicts.find(one, &moved, now).is_none(), "another directory");
-        let line = Shebang { path: "/bin/y".to_owned(), argument: None };
+        let line = Shebang { path: b"/bin/y".to_vec(), argument: None };
         let rewritten = ReadExec { lines: vec![line], ..exec("a", 1) };
         assert!(verdicts.find(one, &rewritten, now).is_none(), "another first line");
+        let named = ReadExec { final_argv: vec![b"push".to_vec()], ..exec("a", 1) };
+        assert!(verdicts.find(one, &named, now).is_none(), "another name of a script");
+        let elsewhere = ReadExec { absolute_path: b"/w/x".to_vec(), ..exec("a", 1) };
+        assert!(verdicts.find(one, &elsewhere, now).is_none(), "of another descriptor");
         assert!(verdicts.find(one, &exec("a", 1), now + VERDICT_LIFETIME).is_none(), "too old");
         one.starts_any_rule = Some("any".to_owned());
         assert!(verdicts.find(one, &exec("a", 1), now).is_none(), "it may start anything now");

@@ -77,6 +77,7 @@ impl AskedCommand {
             DecisionReason::Opaque(reason) => ("opaque".to_owned(), Some(reason.to_string())),
             DecisionReason::Default
             | DecisionReason::Transparent
+            | DecisionReason::Interprets
             | DecisionReason::AtExec(_)
             | DecisionReason::Started(_)
             | DecisionReason::Variable(_)

@@ -9,7 +9,8 @@ use bytes::Bytes;
 
 use super::{
     command::{
-        program::{ProgramResolver, Resolved},
+        interpreter::Interpreter,
+        program::{FileId, PathStability, ProgramResolver, Resolved},
         rule::Effects,
         verdict::RuleVerdict,
     },
@@ -45,7 +46,9 @@ pub(super) fn build_spec(
         confinement: policy.confinement(name),
         network,
         interpreters: match &resolved {
-            Resolved::File(file) => programs.interpreters(file, request.cwd.as_str()),
+            Resolved::File(file) => {
+                executed_in_place(file, programs.interpreters(file, request.cwd.as_str()).chain)
+            }
             Resolved::Builtin | Resolved::Missing | Resolved::Unknown => Vec::new(),
         },
         resolved,
@@ -106,6 +109,19 @@ fn resolve(programs: &dyn ProgramResolver, program: &str, request: &Request) -> 
         true => programs.resolve_path(program, request.cwd.as_str()),
         false => programs.find_in_path(program),
     }
+}
+
+/// The interpreters that are executed in place of a script which another process could exchange. What nobody can exchange is executed by
+/// its path, and the kernel finds its interpreter.
+fn executed_in_place(file: &FileId, chain: Vec<Interpreter>) -> Vec<Interpreter> {
+    let mut is_exchangeable = file.stability == PathStability::Changeable;
+    let executed = chain.into_iter().take_while(|interpreter| {
+        let is_next = is_exchangeable;
+        is_exchangeable =
+            matches!(&interpreter.file, Resolved::File(next) if next.stability == PathStability::Changeable);
+        is_next
+    });
+    executed.collect()
 }
 
 /// What rules about connections do to TLS of the command. A secret that the command itself is given needs no placeholder.

@@ -169,6 +169,7 @@ impl Denial {
             }
             DecisionReason::Default
             | DecisionReason::Transparent
+            | DecisionReason::Interprets
             | DecisionReason::Started(_)
             | DecisionReason::Opaque(_)
             | DecisionReason::AtExec(_) => Self::CommandDenied { rule: None, command, reason: None },

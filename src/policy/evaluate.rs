@@ -4,7 +4,7 @@
 //! [`Evaluation::decide`] turns that into a permit or a denial, and nothing else does. Both depend on the request, the
 //! policy and the files that the caller resolves names to, and on nothing else: no clock, no file system.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     apply_rules::{apply_rules, shell_line},
@@ -137,6 +137,7 @@ impl PolicySet {
             cwd: request.cwd.as_str().to_owned(),
             relative_from: request.relative_from(),
             env: environment::merge_variables(profile, &request.session_env, &request.env),
+            further_env: BTreeMap::new(),
         };
         Ok(match &request.command {
             CommandSpec::Argv { command, args } => {

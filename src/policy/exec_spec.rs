@@ -9,7 +9,8 @@ use bytes::Bytes;
 use super::{
     approved_command::ApprovedCommand,
     command::{
-        program::{FileId, Interpreter, Resolved},
+        interpreter::Interpreter,
+        program::{FileId, Resolved},
         rule::Effects,
     },
     implied_variables::OpenedTls,

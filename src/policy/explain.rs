@@ -235,6 +235,9 @@ fn decision_sentence(policy: &PolicySet, profile: &ProfileName, unit: &Unit) -> 
         DecisionReason::Transparent => {
             "it runs nothing except commands that are decided on separately".to_owned()
         }
+        DecisionReason::Interprets => {
+            "it interprets a script, and what allows the script allows it".to_owned()
+        }
         DecisionReason::Opaque(reason) => format!("{reason}: it cannot be seen before it runs"),
         DecisionReason::AtExec(reason) => format!("{reason}: it is evaluated when it is executed"),
         DecisionReason::Started(rule) => {

@@ -16,7 +16,8 @@ use super::{
     apply_rules::{apply_rules, shell_line},
     caller_checks::check_variables,
     command::{
-        program::{Interpreter, NominalResolver, ProgramResolver, Resolved, resolve_command},
+        interpreter::{Interpreter, interpreted_argv},
+        program::{NominalResolver, ProgramResolver, Resolved, resolve_command, script_name},
         rule::{Decision, RequestContext, RuleAt},
         shell::LineCwd,
         verdict::CommandInput,
@@ -195,6 +196,7 @@ impl Suite {
             cwd: own.cwd.clone().or(other.cwd.clone()).unwrap_or_else(|| "/workspace".to_owned()),
             relative_from: Vec::new(),
             env,
+            further_env: BTreeMap::new(),
         };
         let resolver = LinkedResolver { links: &self.links };
         let words = case.command.as_deref().unwrap_or_default();
@@ -232,11 +234,14 @@ fn evaluate_exec(
     let found = resolve_command(resolver, given, &context.cwd, &LineCwd::Start);
     let Resolved::File(file) = found else { return Err(format!("{given:?} is no file")) };
     let interpreter = |path: &String| Interpreter {
-        path: path.clone(),
+        path: path.clone().into_bytes(),
         argument: None,
         file: resolver.resolve_path(path, &context.cwd),
     };
     let interpreters: Vec<Interpreter> = interpreters.iter().map(interpreter).collect();
+    let lines = interpreters.iter().map(|one| (one.path_text(), one.argument_text()));
+    let final_argv =
+        interpreted_argv(script_name(given, &file).to_owned(), argv.iter().skip(1).cloned(), lines);
     Ok(policy.evaluate_exec(
         &ExecRequest {
             principal: &context.principal,
@@ -247,8 +252,10 @@ fn evaluate_exec(
             path: &executed_path(given, &file, &context.cwd),
             argv,
             env: Some(&context.env),
+            further_env: &context.further_env,
             file,
             interpreters: &interpreters,
+            final_argv: &final_argv,
             starts_any_rule,
             approved: &[],
         },

@@ -10,21 +10,25 @@ use std::{
 use super::shebang;
 use crate::policy::command::program::{FileId, PathStability, Resolved};
 
-/// The first line of a file, if it is a script and was not changed meanwhile.
-pub(super) fn first_line(file: &FileId) -> Option<shebang::Shebang> {
+/// A file cannot be read, or was changed meanwhile.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unread;
+
+/// The first line of a file, if it is a script.
+pub(super) fn first_line(file: &FileId) -> Result<Option<shebang::Shebang>, Unread> {
     // Do not block on a pipe in its place, and do not follow a link.
     let opened = fs::File::options()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(&file.path)
-        .ok()?;
-    let metadata = opened.metadata().ok()?;
+        .map_err(|_| Unread)?;
+    let metadata = opened.metadata().map_err(|_| Unread)?;
     if !metadata.is_file() || !is_identity(file, &metadata) {
-        return None;
+        return Err(Unread);
     }
     let mut beginning = Vec::with_capacity(shebang::MAX_SHEBANG_BYTES);
-    opened.take(shebang::MAX_SHEBANG_BYTES as u64).read_to_end(&mut beginning).ok()?;
-    shebang::parse(&beginning)
+    opened.take(shebang::MAX_SHEBANG_BYTES as u64).read_to_end(&mut beginning).map_err(|_| Unread)?;
+    Ok(shebang::parse(&beginning))
 }
 
 /// The file at a real path, which was looked for at another one. A path that is not UTF-8 is not known.

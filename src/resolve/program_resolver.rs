@@ -2,8 +2,7 @@
 //!
 //! Symbolic links are followed as the sandbox shows them, and never to a file that it hides. A path that exists only
 //! inside the sandbox (the private `/tmp`, the home, `/proc`, `/dev`) resolves to "unknown". The supervisor compares the
-//! identity of the file that it executes with the one found here. Only one kind of file is opened: a program in a
-//! directory that commands can change, to read its `#!` line.
+//! identity of the file that it executes with the one found here. Files are opened only to read the `#!` line of a program.
 
 use std::{
     collections::HashMap,
@@ -15,13 +14,16 @@ use std::{
 };
 
 use super::{
-    found_file::{first_line, is_executable, is_unchanged, to_resolved},
+    found_file::{Unread, first_line, is_executable, is_unchanged, to_resolved},
     shebang,
 };
 use crate::{
     policy::{
         ProfileResolvers,
-        command::program::{FileId, Interpreter, PathStability, ProgramResolver, Resolved},
+        command::{
+            interpreter::{Interpreter, Interpreters},
+            program::{FileId, PathStability, ProgramResolver, Resolved},
+        },
         profile::{Access, Profile},
         toolchain::{self, FoundToolchain, ToolchainOrder},
     },
@@ -287,24 +289,35 @@ impl ProgramResolver for ProfileResolver<'_> {
         found.path.to_str().map(str::to_owned)
     }
 
-    fn interpreters(&self, file: &FileId, cwd: &str) -> Vec<Interpreter> {
+    fn interpreters(&self, file: &FileId, cwd: &str) -> Interpreters {
         let mut chain: Vec<Interpreter> = Vec::new();
         let mut script = file.clone();
-        while script.stability == PathStability::Changeable && chain.len() < MAX_INTERPRETERS {
-            let line = self.rights.run_with(|| first_line(&script)).ok().flatten();
-            let Some(shebang::Shebang { path, argument }) = line else { break };
-            let file = self.resolve_path(&path, cwd);
-            let next = match &file {
-                Resolved::File(file) => Some(file.clone()),
-                Resolved::Builtin | Resolved::Missing | Resolved::Unknown => None,
+        loop {
+            let line = match script.stability {
+                // Root's own, which the kernel reads for whoever may execute it.
+                PathStability::Fixed => first_line(&script),
+                PathStability::Changeable => {
+                    self.rights.run_with(|| first_line(&script)).unwrap_or(Err(Unread))
+                }
             };
-            chain.push(Interpreter { path, argument, file });
-            match next {
-                Some(next) => script = next,
-                None => break,
+            let Ok(line) = line else { return Interpreters { chain, may_go_on: true } };
+            let Some(shebang::Shebang { path, argument }) = line else {
+                return Interpreters { chain, may_go_on: false };
+            };
+            if chain.len() == MAX_INTERPRETERS {
+                return Interpreters { chain, may_go_on: true };
+            }
+            let file = match std::str::from_utf8(&path) {
+                Ok(path) => self.resolve_path(path, cwd),
+                Err(_) => Resolved::Unknown,
+            };
+            chain.push(Interpreter { path, argument, file: file.clone() });
+            match file {
+                Resolved::File(next) => script = next,
+                Resolved::Unknown => return Interpreters { chain, may_go_on: true },
+                Resolved::Builtin | Resolved::Missing => return Interpreters { chain, may_go_on: false },
             }
         }
-        chain
     }
 }
 
@@ -462,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_can_be_exchanged_is_known_with_what_runs_it() {
+    fn a_script_is_known_with_what_runs_it() {
         let (host, profile, work) = host();
         let script = |name: &str, line: &str| {
             fs::write(work.join(name), line).unwrap();
@@ -478,12 +491,28 @@ mod tests {
             Resolved::File(file) => view.interpreters(&file, cwd),
             other => panic!("{other:?}"),
         };
-        let chain = interpreters("./outer");
-        let words: Vec<_> = chain.iter().map(|one| one.argument.as_deref()).collect();
-        assert_eq!(words[..2], [Some("a b"), Some("-x")]);
-        assert_eq!(chain[0].path, "./inner");
+        let chain = interpreters("./outer").chain;
+        let words: Vec<_> = chain.iter().map(Interpreter::argument_text).collect();
+        assert_eq!(words, [Some("a b".to_owned()), Some("-x".to_owned()), None]);
+        assert_eq!(chain[0].path, b"./inner");
         assert!(chain[1].file.is_same(&view.find_in_path("tool")));
-        assert!(interpreters("./plain").is_empty());
+        // Nobody can exchange this one, and it is a script as well.
+        assert_eq!((&chain[2].path[..], &chain[2].file), (&b"/bin/sh"[..], &Resolved::Missing));
+        assert_eq!(interpreters("./plain"), Interpreters::default());
+        script("bytes", "#!./inn\u{e9}r\n");
+        fs::write(work.join("bytes"), b"#!./inner caf\xe9\n").unwrap();
+        assert_eq!(interpreters("./bytes").chain[0].argument.as_deref(), Some(&b"caf\xe9"[..]));
+        fs::write(work.join("bytes"), b"#!./inn\xe9r\n").unwrap();
+        let chain = interpreters("./bytes");
+        assert_eq!((&chain.chain[0].file, chain.may_go_on), (&Resolved::Unknown, true));
+        for number in 0..8 {
+            script(&format!("n{number}"), &format!("#!./n{}\n", number + 1));
+        }
+        let chain = interpreters("./n0");
+        assert_eq!((chain.chain.len(), chain.may_go_on), (MAX_INTERPRETERS, true));
+        let Resolved::File(file) = view.resolve_path("./plain", cwd) else { panic!("no file") };
+        script("plain", "#!./inner\n");
+        assert!(view.interpreters(&file, cwd).may_go_on, "another version of it");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Parses the first line of a script as the kernel does (fs/binfmt_script.c; execve(2), "Interpreter scripts").
+//! Parses the first line of a script as the kernel does (fs/binfmt_script.c, `load_script`; execve(2), "Interpreter scripts").
 //!
-//! Pure. Returns `None` where the kernel would refuse the line, or where it is not UTF-8.
+//! Pure. Returns `None` where the kernel would refuse the line. What is not UTF-8 is no less a script: paths are bytes.
 
 /// The kernel reads no more of a file (BINPRM_BUF_SIZE, since Linux 5.1).
 pub const MAX_SHEBANG_BYTES: usize = 256;
@@ -9,9 +9,9 @@ pub const MAX_SHEBANG_BYTES: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shebang {
     /// The interpreter's path, as written.
-    pub path: String,
+    pub path: Vec<u8>,
     /// The rest of the line, as one argument.
-    pub argument: Option<String>,
+    pub argument: Option<Vec<u8>>,
 }
 
 /// Parses the beginning of a file, of which at most [`MAX_SHEBANG_BYTES`] bytes are looked at.
@@ -23,12 +23,13 @@ pub fn parse(beginning: &[u8]) -> Option<Shebang> {
     let mut buffer = [0; MAX_SHEBANG_BYTES];
     buffer[..beginning.len()].copy_from_slice(beginning);
     let text = buffer.strip_prefix(b"#!")?;
-    let line = match text.iter().position(|byte| *byte == b'\n') {
-        Some(end) => &text[..end],
-        None => {
-            // The interpreter's name must be complete.
+    // It looks for a newline up to the first NUL.
+    let line = match text.iter().position(|byte| matches!(byte, b'\n' | 0)) {
+        Some(end) if text[end] == b'\n' => &text[..end],
+        _ => {
+            // The interpreter's name must be complete: something ends it. That may be the last byte, which is not of the line.
             let start = text.iter().position(|byte| !is_blank(byte))?;
-            text[start..].iter().any(ends_a_word).then_some(text)?
+            text[start..].iter().any(ends_a_word).then(|| &text[..text.len() - 1])?
         }
     };
     let line = &line[..line.iter().rposition(|byte| !is_blank(byte))? + 1];
@@ -39,17 +40,12 @@ pub fn parse(beginning: &[u8]) -> Option<Shebang> {
         Some(0) | None => None,
         Some(_) => rest.iter().position(|byte| !is_blank(byte)).map(|start| &rest[start..]),
     };
-    let argument = match argument {
-        Some(argument) => Some(text_of(argument)?),
-        None => None,
-    };
-    Some(Shebang { path: text_of(name)?, argument })
+    Some(Shebang { path: until_nul(name), argument: argument.map(until_nul) })
 }
 
-/// A C string that is UTF-8.
-fn text_of(bytes: &[u8]) -> Option<String> {
-    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    String::from_utf8(bytes[..end].to_vec()).ok()
+/// A C string.
+fn until_nul(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().copied().take_while(|byte| *byte != 0).collect()
 }
 
 #[cfg(test)]
@@ -59,53 +55,105 @@ mod tests {
     use super::*;
 
     /// What the kernel makes of the same bytes: an interpreter that prints its arguments is put in place of `I`.
-    #[test]
-    fn lines_are_read_as_the_kernel_reads_them() {
+    fn assert_read_as_by_the_kernel(forms: impl IntoIterator<Item = Vec<u8>>) {
         let directory = tempfile::tempdir().unwrap();
-        let at = |name: &str| directory.path().join(name).display().to_string();
+        let at = |name: &str| directory.path().join(name).into_os_string().into_encoded_bytes();
+        let path = |name: &str| directory.path().join(name);
         // Not a shell script: an interpreter that is one would hide nothing, but takes its own name as an argument.
-        fs::copy("/bin/echo", at("i")).unwrap();
-        for form in [
-            "#!I\n",
-            "#!I",
-            "#! I\n",
-            "#!\tI \t\n",
-            "#!I a b\n",
-            "#!I  a b  \n",
-            "#!I a ",
-            "#!I a\0b\n",
-            "#!I\0 a\n",
-            "#!I \0a\n",
-            "#! \n",
-            "#!\n",
-            "#!",
-            "#!  ",
-            "#!I a\nb\n",
-            "# !I\n",
-            " #!I\n",
-            "#!I\ta\t b\t\n",
-            "#!I \n",
-        ] {
-            let script = at("script");
-            let bytes = form.replace('I', &at("i"));
+        fs::copy("/bin/echo", path("i")).unwrap();
+        for form in forms {
+            let bytes: Vec<u8> =
+                form.iter().flat_map(|byte| if *byte == b'I' { at("i") } else { vec![*byte] }).collect();
             // A file that was open for writing a moment ago may still be, in a child of another test (ETXTBSY).
-            fs::write(at("new"), &bytes).unwrap();
-            fs::set_permissions(at("new"), fs::Permissions::from_mode(0o755)).unwrap();
-            fs::rename(at("new"), &script).unwrap();
+            fs::write(path("new"), &bytes).unwrap();
+            fs::set_permissions(path("new"), fs::Permissions::from_mode(0o755)).unwrap();
+            fs::rename(path("new"), path("script")).unwrap();
             let kernel = loop {
-                match Command::new(&script).arg("END").output() {
+                match Command::new(path("script")).arg("END").output() {
                     Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) => {}
-                    other => {
-                        break other.ok().map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-                    }
+                    other => break other.ok().map(|output| output.stdout),
                 }
             };
-            let ours = parse(bytes.as_bytes()).filter(|line| !line.path.is_empty()).map(|line| {
-                let argument = line.argument.map(|argument| format!("{argument} ")).unwrap_or_default();
-                format!("{argument}{script} END\n")
+            // What has no such interpreter does not run either.
+            let ours = parse(&bytes).filter(|line| line.path == at("i")).map(|line| {
+                let argument = line.argument.map(|argument| [argument, b" ".to_vec()].concat());
+                [argument.unwrap_or_default(), at("script"), b" END\n".to_vec()].concat()
             });
-            assert_eq!(ours, kernel, "{form:?}");
+            let text = |bytes: Option<Vec<u8>>| bytes.map(|bytes| bytes.escape_ascii().to_string());
+            assert_eq!(text(ours), text(kernel), "{}", form.escape_ascii());
         }
+    }
+
+    #[test]
+    fn lines_are_read_as_the_kernel_reads_them() {
+        assert_read_as_by_the_kernel(
+            [
+                "#!I\n",
+                "#!I",
+                "#! I\n",
+                "#!\tI \t\n",
+                "#!I a b\n",
+                "#!I  a b  \n",
+                "#!I a ",
+                "#!I a\0b\n",
+                "#!I\0 a\n",
+                "#!I \0a\n",
+                "#!I a\0 \n",
+                "#!I a \0\n",
+                "#!\0I\n",
+                "#! \n",
+                "#!\n",
+                "#!",
+                "#!  ",
+                "#!I a\nb\n",
+                "# !I\n",
+                " #!I\n",
+                "#!I\ta\t b\t\n",
+                "#!I \n",
+                "#!I caf\u{e9}\n",
+            ]
+            .map(|form| form.as_bytes().to_vec()),
+        );
+        assert_read_as_by_the_kernel([
+            b"#!I caf\xe9\n".to_vec(),
+            b"#!I\xff\n".to_vec(),
+            b"#!I \xff\xfe".to_vec(),
+        ]);
+    }
+
+    /// Where the buffer ends, every kind of byte stands at each of its last places.
+    #[test]
+    fn long_lines_are_cut_where_the_kernel_cuts_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let interpreter = directory.path().join("i").into_os_string().len();
+        // The test's own directory has a name of the same length.
+        let filled = |length: usize, with: u8| {
+            let mut line = b"#!I ".to_vec();
+            line.resize(length - interpreter + 1, with);
+            line
+        };
+        let mut forms = Vec::new();
+        for length in 250..=262 {
+            for end in [
+                &b""[..],
+                b"\n",
+                b"\necho\n",
+                b" \n",
+                b"  x\n",
+                b"\tx",
+                b"\0",
+                b"\0x\n",
+                "\u{e9}\n".as_bytes(),
+            ] {
+                forms.push([filled(length, b'a'), end.to_vec()].concat());
+                forms.push([filled(length, b' '), end.to_vec()].concat());
+                forms.push([filled(length, b' '), b"b".to_vec(), end.to_vec()].concat());
+                // The name itself reaches the end: blanks before it move it there.
+                let blanks = vec![b' '; length - interpreter - 2];
+                forms.push([b"#!".to_vec(), blanks, b"I".to_vec(), end.to_vec()].concat());
+            }
+        }
+        assert_read_as_by_the_kernel(forms);
     }
 
     #[test]
@@ -113,11 +161,16 @@ mod tests {
         let long = "/x".repeat(200);
         assert_eq!(parse(format!("#!{long}\n").as_bytes()), None);
         let cut = parse(format!("#!/i {long}\n").as_bytes()).unwrap();
+        let argument = MAX_SHEBANG_BYTES - 1 - "#!/i ".len();
+        assert_eq!((&cut.path[..], cut.argument.unwrap().len()), (&b"/i"[..], argument));
+        // A name that ends just before the last byte is whole, if that byte says so.
+        let name = format!("/{}", "x".repeat(252));
+        assert_eq!(parse(format!("#!{name} x\n").as_bytes()).unwrap().path, name.as_bytes());
+        assert_eq!(parse(format!("#!{name}xx\n").as_bytes()), None);
         assert_eq!(
-            (cut.path.as_str(), cut.argument.unwrap().len()),
-            ("/i", MAX_SHEBANG_BYTES - "#!/i ".len())
+            parse(b"#!/\xff \xfe\n"),
+            Some(Shebang { path: b"/\xff".to_vec(), argument: Some(b"\xfe".to_vec()) })
         );
-        assert_eq!(parse(b"#!/\xff\n"), None);
         assert_eq!(parse(b"\x7fELF"), None);
     }
 }

@@ -11,6 +11,7 @@ mod counts;
 mod disk;
 mod questions;
 mod reports;
+mod scripts;
 mod told;
 mod v1;
 mod work;

@@ -17,7 +17,7 @@ fn identity(path: &Path) -> FileIdentity {
 }
 
 fn judged(path: &Path, identity: Option<FileIdentity>, is_immutable: bool) -> JudgedFile {
-    JudgedFile { path: path.display().to_string(), identity, is_immutable }
+    JudgedFile { path: path.display().to_string().into(), identity, is_immutable }
 }
 
 /// A script that says a word.

@@ -23,6 +23,7 @@ use crate::{
     policy::{
         AbsPath, CommandSpec, ExecRequest, PolicySet, ProfileResolvers, Request,
         command::{
+            interpreter::interpreted_argv,
             program::{self, Resolved},
             shell::LineCwd,
         },
@@ -148,6 +149,10 @@ fn explain_exec(
     };
     let argv: Vec<String> = std::iter::once(command).chain(args).cloned().collect();
     let env = environment::merge_variables(profile, &request.session_env, &request.env);
+    let interpreters = resolver.interpreters(&file, cwd).chain;
+    let lines = interpreters.iter().map(|one| (one.path_text(), one.argument_text()));
+    let script = program::script_name(command, &file).to_owned();
+    let final_argv = interpreted_argv(script, args.iter().cloned(), lines);
     let exec = ExecRequest {
         principal: &request.principal,
         labels: &request.labels,
@@ -157,7 +162,9 @@ fn explain_exec(
         path: &exec_gate::executed_path(command, &file, cwd),
         argv: &argv,
         env: Some(&env),
-        interpreters: &resolver.interpreters(&file, cwd),
+        further_env: &BTreeMap::new(),
+        interpreters: &interpreters,
+        final_argv: &final_argv,
         file,
         starts_any_rule,
         approved: &[],

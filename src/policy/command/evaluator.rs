@@ -5,6 +5,7 @@
 
 mod combine;
 mod inner;
+mod scripts;
 mod shell_variables;
 mod variables;
 
@@ -59,6 +60,15 @@ struct Outer<'a> {
     answered: RuleAnswer,
 }
 
+/// Whether a program is looked at for being a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scripts {
+    /// What interprets it is evaluated, too.
+    Followed,
+    /// It interprets a script itself, and what interprets it is known with that.
+    Known,
+}
+
 /// Which shell reads a line within a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ShellScope {
@@ -93,6 +103,8 @@ struct Evaluator<'a> {
     makes_links: bool,
     /// Whether what is evaluated is another reading of a command: rules that allow say nothing about it.
     is_other_reading: bool,
+    /// Whether what is evaluated interprets a script: likewise.
+    is_interpreting: bool,
     lookup: Lookup,
     variables_of_shells: ShellVariables,
 }
@@ -110,6 +122,7 @@ impl<'a> Evaluator<'a> {
             form: InputForm::Line,
             makes_links: false,
             is_other_reading: false,
+            is_interpreting: false,
             lookup: context.lookup,
             variables_of_shells: ShellVariables::default(),
         }
@@ -227,6 +240,22 @@ impl<'a> Evaluator<'a> {
         } else {
             program::resolve_command(programs, given, cwd, place)
         };
+        self.program(words, (given, file), Scripts::Followed, place, seen, within);
+    }
+
+    /// Evaluates a command whose program is known, as it is written and as a file.
+    fn program(
+        &mut self,
+        words: &[Word],
+        (given, file): (&str, Resolved),
+        scripts: Scripts,
+        place: &LineCwd,
+        seen: CommandSource,
+        within: &mut Vec<String>,
+    ) {
+        let programs = self.context.resolver;
+        let is_builtin = file == Resolved::Builtin;
+        let interprets = scripts == Scripts::Known;
         let base = base_name(given);
         let is_fixed = matches!(&file, Resolved::File(file) if file.stability == PathStability::Fixed);
         if self.makes_links && given.contains('/') && !is_fixed {
@@ -251,14 +280,16 @@ impl<'a> Evaluator<'a> {
             || is_applet
             || kinds::is_dynamic_loader(&name)
             || is_link_to_many
+            || (interprets && kinds::runs_in_place(&name))
             || (name.starts_with("git-") && git::is_of_git(&file, given, programs));
         let is_profile_shell = seen == CommandSource::AsProfileShell;
+        let split = if interprets && name == "env" { wrapper::split_first_line(words) } else { None };
         let inner = match words {
             [.., Word::Literal(line)] if is_profile_shell => {
                 vec![WrappedCommand::ShellLine(line.clone(), Some(Dialect::of(base)))]
             }
             _ if is_applet || is_link_to_many => wrapper::unwrap_applet(&name, words),
-            _ if is_wrapper => wrapper::unwrap(&name, words),
+            _ if is_wrapper => wrapper::unwrap(&name, split.as_deref().unwrap_or(words)),
             _ => Vec::new(),
         };
         let is_read_as_git = name.starts_with("git-") && !inner.is_empty();
@@ -286,6 +317,9 @@ impl<'a> Evaluator<'a> {
         self.inner(inner, &outer, within);
         within.truncate(depth);
         self.other_readings(others, &own_file, place, within);
+        if scripts == Scripts::Followed && !is_applet && !is_function {
+            self.interpreters(words, &own_file, place, within);
+        }
         self.around.pop();
     }
 }

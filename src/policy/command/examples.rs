@@ -22,6 +22,7 @@ pub fn check(source: &RuleSource, rule: &Rule) -> Result<(), RuleError> {
         },
         relative_from: Vec::new(),
         env: source.when.env.iter().map(|(k, v)| (k.clone(), plain(v))).collect(),
+        ..RequestContext::default()
     };
     let alone = [rule.counted_everywhere()];
     let catches = |line: &str| {

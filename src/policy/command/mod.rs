@@ -7,6 +7,7 @@ mod evaluator;
 pub mod examples;
 pub(super) mod flags;
 pub(super) mod git;
+pub mod interpreter;
 pub(super) mod kinds;
 mod leading_words;
 pub(super) mod option_syntax;

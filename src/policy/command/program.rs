@@ -4,6 +4,7 @@
 
 use std::{cell::RefCell, collections::HashMap};
 
+use super::interpreter::Interpreters;
 use super::shell::LineCwd;
 
 /// The file that a command word names.
@@ -45,17 +46,6 @@ pub enum PathStability {
     Changeable,
 }
 
-/// What runs a script: its first line, with the file that it names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interpreter {
-    /// As the line has it.
-    pub path: String,
-    /// The one argument that the line may have.
-    pub argument: Option<String>,
-    /// The file.
-    pub file: Resolved,
-}
-
 impl Resolved {
     /// Whether both are the one and same existing file.
     pub fn is_same(&self, other: &Self) -> bool {
@@ -92,24 +82,25 @@ pub trait ProgramResolver {
         Some(path.to_owned())
     }
 
-    /// What runs a file that is a script: its interpreter, and that one's where it is a script too. Empty for every
-    /// other file, and for one that nobody can exchange: that the kernel may execute by its path.
-    fn interpreters(&self, _file: &FileId, _cwd: &str) -> Vec<Interpreter> {
-        Vec::new()
+    /// What runs a file that is a script: its interpreter, and that one's where it is a script too. Nothing for every other file.
+    fn interpreters(&self, _file: &FileId, _cwd: &str) -> Interpreters {
+        Interpreters::default()
     }
 }
 
-/// Programs as they were when they were first looked at. Within one evaluation a word means one file, however fast
-/// another process changes what is there: what the rules have seen is what is ordered.
+/// Programs as they were when they were first looked at. Within one evaluation a word means one file, and a script has one first
+/// line, however fast another process changes what is there: what the rules have seen is what is ordered.
 pub struct CachedResolver<'a> {
     inner: Box<dyn ProgramResolver + 'a>,
     seen: RefCell<HashMap<(String, String), Resolved>>,
+    /// By file and working directory. There are few of them.
+    scripts: RefCell<Vec<(FileId, String, Interpreters)>>,
 }
 
 impl<'a> CachedResolver<'a> {
     /// Of these programs, none of them looked at yet.
     pub fn new(inner: Box<dyn ProgramResolver + 'a>) -> Self {
-        Self { inner, seen: RefCell::default() }
+        Self { inner, seen: RefCell::default(), scripts: RefCell::default() }
     }
 
     fn cached(&self, word: &str, cwd: &str, look: impl FnOnce() -> Resolved) -> Resolved {
@@ -135,8 +126,14 @@ impl ProgramResolver for CachedResolver<'_> {
         self.inner.real_directory(path)
     }
 
-    fn interpreters(&self, file: &FileId, cwd: &str) -> Vec<Interpreter> {
-        self.inner.interpreters(file, cwd)
+    fn interpreters(&self, file: &FileId, cwd: &str) -> Interpreters {
+        let is_this = |(seen, from, _): &&(FileId, String, Interpreters)| seen == file && from == cwd;
+        if let Some((.., known)) = self.scripts.borrow().iter().find(is_this) {
+            return known.clone();
+        }
+        let found = self.inner.interpreters(file, cwd);
+        self.scripts.borrow_mut().push((file.clone(), cwd.to_owned(), found.clone()));
+        found
     }
 }
 
@@ -153,6 +150,11 @@ pub fn resolve_command(resolver: &dyn ProgramResolver, given: &str, cwd: &str, p
         None if given.starts_with('/') => resolver.resolve_path(given, "/"),
         None => Resolved::Unknown,
     }
+}
+
+/// The name that the kernel has for a program that a command word names: the path that is executed.
+pub fn script_name<'a>(given: &'a str, file: &'a FileId) -> &'a str {
+    if given.contains('/') { given } else { &file.lookup_path }
 }
 
 /// Every name is a file of its own in `/usr/bin`, and every path is itself: for checking rules without a host.

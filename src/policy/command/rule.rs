@@ -263,7 +263,7 @@ impl Rule {
             None => Match::Perhaps,
             Some(_) => arguments,
         };
-        program.and(flags).and(arguments).and(self.when.holds(subject.request, subject.place))
+        program.and(flags).and(arguments).and(self.when.holds(subject.request, subject.place, self.decision))
     }
 
     /// Matches the arguments as they are written, and behind options of the tool. A rule that allows looks only behind options that change

@@ -43,6 +43,8 @@ pub enum DecisionReason {
     /// It runs nothing by itself that is not evaluated elsewhere: a builtin of the shell, a wrapper whose inner
     /// command is a unit of its own, a function of the line.
     Transparent,
+    /// It interprets a script, which is a unit of its own: a rule that allows the script allows it.
+    Interprets,
     /// Something about it can't be known before it runs.
     Opaque(OpaqueReason),
     /// The same, and the gate evaluates it when it is executed.

@@ -8,6 +8,8 @@
 mod assigning;
 mod many;
 
+pub(super) use assigning::split_first_line;
+
 use self::{
     assigning::{env, sudo},
     many::{find, xargs},

@@ -12,7 +12,8 @@ use super::{
     approved_command::ApprovedCommand,
     command::{
         answers::{Doubt, RuleAnswers},
-        program::{FileId, Interpreter, ProgramResolver, Resolved},
+        interpreter::Interpreter,
+        program::{FileId, ProgramResolver, Resolved},
         rule::{CommandRole, Decision, RequestContext, Rule, RuleSubject, base_name, resolve_place},
         shell::LineCwd,
         verdict::{DecisionReason, Unit},
@@ -45,10 +46,15 @@ pub struct ExecRequest<'a> {
     pub argv: &'a [String],
     /// The environment. Must be there where [`PolicySet::judges_environment_of_execs`].
     pub env: Option<&'a BTreeMap<String, String>>,
+    /// Further values of variables that the environment has more than once.
+    pub further_env: &'a BTreeMap<String, Vec<String>>,
     /// The file that the kernel would execute, or the script that it would have interpreted.
     pub file: FileId,
     /// What interprets a script: its interpreter first, then that one's.
     pub interpreters: &'a [Interpreter],
+    /// The argument vector that the last of them gets: the kernel's own, with the script's name as the kernel has it
+    /// ([`interpreted_argv`](super::command::interpreter::interpreted_argv)).
+    pub final_argv: &'a [String],
     /// The rule, if there is one, by which the terminal's processes may execute what no rule matches.
     pub starts_any_rule: Option<&'a str>,
     /// What a person has approved of the terminal's request.
@@ -110,6 +116,7 @@ impl PolicySet {
             cwd: request.cwd.to_owned(),
             relative_from: request.relative_from.to_vec(),
             env,
+            further_env: request.further_env.clone(),
         };
         let mut evaluation = ExecEvaluation { policy: self, request, context, resolver, units: Vec::new() };
         let mut starts_any: Option<String> = None;

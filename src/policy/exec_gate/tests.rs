@@ -1,13 +1,20 @@
 //! Verdicts on execs, with small policies and nominal files.
 
 use super::{
-    super::{PolicyFileError, command::program::NominalResolver},
+    super::{
+        PolicyFileError,
+        command::{
+            interpreter::{Interpreters, interpreted_argv},
+            program::NominalResolver,
+        },
+    },
     *,
 };
 use ExecDecision::{Allow, Ask, Deny};
 
 mod links;
 mod requests;
+mod scripts;
 
 const HEAD: &str =
     "default_profile = 'a'\n[profile.a]\n[profile.gated]\ngate.enabled = true\n[profile.other]\n";
@@ -32,6 +39,10 @@ impl ProgramResolver for Links {
             },
             other => other,
         }
+    }
+
+    fn interpreters(&self, file: &FileId, _cwd: &str) -> Interpreters {
+        scripts::interpreters(&file.path)
     }
 }
 
@@ -69,7 +80,10 @@ struct Exec {
     path: String,
     argv: Vec<String>,
     env: Option<BTreeMap<String, String>>,
+    further_env: BTreeMap<String, Vec<String>>,
     interpreters: Vec<Interpreter>,
+    /// What the kernel has for the script's name; absent: the path.
+    script: Option<&'static str>,
     starts_any_rule: Option<&'static str>,
 }
 
@@ -87,7 +101,9 @@ impl Exec {
             path: words[0].clone(),
             argv: words,
             env: None,
+            further_env: BTreeMap::new(),
             interpreters: Vec::new(),
+            script: None,
             starts_any_rule: None,
         }
     }
@@ -99,11 +115,16 @@ impl Exec {
 
     fn by(mut self, interpreters: &[(&str, Option<&str>)]) -> Self {
         let interpreter = |(path, argument): &(&str, Option<&str>)| Interpreter {
-            path: (*path).to_owned(),
-            argument: argument.map(str::to_owned),
+            path: path.as_bytes().to_vec(),
+            argument: argument.map(|argument| argument.as_bytes().to_vec()),
             file: file(path),
         };
         self.interpreters = interpreters.iter().map(interpreter).collect();
+        self
+    }
+
+    fn as_script(mut self, name: &'static str) -> Self {
+        self.script = Some(name);
         self
     }
 
@@ -126,6 +147,9 @@ impl Exec {
     }
 
     fn verdict(&self, policy: &PolicySet, file: FileId, links: &Links) -> ExecVerdict {
+        let lines = self.interpreters.iter().map(|one| (one.path_text(), one.argument_text()));
+        let script = self.script.map_or_else(|| self.path.clone(), str::to_owned);
+        let final_argv = interpreted_argv(script, self.argv.iter().skip(1).cloned(), lines);
         let request = ExecRequest {
             principal: "uid:1000",
             labels: &self.labels,
@@ -135,8 +159,10 @@ impl Exec {
             path: &self.path,
             argv: &self.argv,
             env: self.env.as_ref(),
+            further_env: &self.further_env,
             file,
             interpreters: &self.interpreters,
+            final_argv: &final_argv,
             starts_any_rule: self.starts_any_rule,
             approved: &[],
         };
@@ -283,6 +309,37 @@ fn a_script_is_allowed_by_its_own_rule_and_denied_by_its_interpreters_too() {
 }
 
 #[test]
+fn a_script_is_what_the_kernel_calls_it_to_its_interpreter() {
+    let policy = policy(&rule("push", "deny", "['git', 'push', '**']", ""));
+    let git = |script: &'static str, argument: Option<&str>| {
+        let exec = Exec::of("/work/push x").as_script(script).by(&[("/usr/bin/git", argument)]);
+        exec.starting_anything().decision(&policy)
+    };
+    // The name is an argument.
+    assert_eq!(git("push", None), Deny);
+    assert_eq!(git("./push", None), Allow);
+    assert_eq!(git("/work/push", None), Allow);
+    assert_eq!(git("/dev/fd/3", None), Allow);
+    assert_eq!(git("./push", Some("push")), Deny);
+    // As git reads it, this is one word.
+    assert_eq!(git("./push", Some("push -f")), Allow);
+    let nested = |script: &'static str, by: &[(&str, Option<&str>)]| {
+        Exec::of("/work/push x").as_script(script).by(by).starting_anything().decision(&policy)
+    };
+    assert_eq!(nested("push", &[("/work/own", None), ("/usr/bin/git", None)]), Allow);
+    assert_eq!(nested("x", &[("push", None), ("/usr/bin/git", None)]), Deny);
+    assert_eq!(nested("x", &[("/work/own", None), ("/usr/bin/git", Some("push"))]), Deny);
+    assert_eq!(nested("push", &[("/usr/bin/git", None), ("/usr/bin/true", None)]), Deny);
+    // Bytes that are no text are still an interpreter.
+    let mut bytes = Exec::of("/work/push x").by(&[("/usr/bin/git", Some("push"))]).starting_anything();
+    assert_eq!(bytes.decision(&policy), Deny);
+    bytes.interpreters[0].argument = Some(b"push\xff".to_vec());
+    assert_eq!(bytes.decision(&policy), Allow);
+    let any_argument = self::policy(&rule("git", "deny", "['git', 'p*', '**']", ""));
+    assert_eq!(bytes.decision(&any_argument), Deny);
+}
+
+#[test]
 fn a_rule_says_that_its_commands_may_start_anything() {
     let rules = rule("b-make", "allow", "['make', '**']", "starts = 'any'")
         + &rule("a-make", "allow", "['make', '**']", "")
@@ -322,6 +379,29 @@ fn the_environment_is_needed_only_where_a_rule_reads_it() {
     assert_eq!((unread.decision, unread.rule), (Deny, None));
     assert!(unread.reason.is_some_and(|reason| reason.contains("environment")));
     assert!(!Exec::of("/usr/bin/cat").under(&plain).env_was_read);
+}
+
+#[test]
+fn a_variable_that_is_there_twice_has_any_of_its_values_and_allows_by_none() {
+    let rules = rule("ls", "allow", "['cat']", "")
+        + &rule("prod", "deny", "['cat']", "when.env = { X = 'prod' }")
+        + &rule("dev", "allow", "['tool']", "when = { env = { X = 'dev' }, principal = ['uid:1000'] }");
+    let policy = policy(&rules);
+    let decision = |line: &str, values: &[&str]| {
+        let mut values = values.iter().map(|value| (*value).to_owned());
+        let env = BTreeMap::from_iter(values.next().map(|value| ("X".to_owned(), value)));
+        let further_env = BTreeMap::from([("X".to_owned(), values.collect())]);
+        Exec { env: Some(env), further_env, ..Exec::of(line) }.decision(&policy)
+    };
+    for values in [&["prod"][..], &["dev", "prod"], &["prod", "dev"], &["dev", "x", "prod"]] {
+        assert_eq!(decision("/usr/bin/cat", values), Deny, "{values:?}");
+        assert_eq!(decision("/usr/bin/tool", values), Deny, "{values:?}");
+    }
+    for values in [&["dev"][..], &["dev", "dev"]] {
+        assert_eq!(decision("/usr/bin/cat", values), Allow, "{values:?}");
+        assert_eq!(decision("/usr/bin/tool", values), Allow, "{values:?}");
+    }
+    assert_eq!(decision("/usr/bin/tool", &[]), Deny);
 }
 
 #[test]

@@ -6,8 +6,10 @@
 
 use super::{
     super::command::{
-        git, kinds,
-        program::{self, Interpreter, ProgramResolver, Resolved},
+        git,
+        interpreter::with_arguments,
+        kinds,
+        program::{self, ProgramResolver, Resolved},
         readings,
         rule::base_name,
         shell::{LineCwd, OpaqueReason, Word},
@@ -60,24 +62,25 @@ pub(super) fn units_of(request: &ExecRequest<'_>, resolver: &dyn ProgramResolver
     let file = resolved(&request.file);
     let is_itself = resolver.is_named(&file, base_name(request.path));
     let started_as = request.argv.first().map_or(request.path, String::as_str);
-    let mut arguments: Vec<Word> = request.argv.iter().skip(1).cloned().map(Word::Literal).collect();
+    let arguments = literals(request.argv);
     let given = request.path;
-    let arguments_of_file = &arguments;
-    let program =
-        Program { given, started_as, arguments: arguments_of_file, file, is_itself, is_applet: false };
+    let program = Program { given, started_as, arguments: &arguments, file, is_itself, is_applet: false };
     units.program(&program, None);
-    arguments.insert(0, Word::Literal(request.path.to_owned()));
-    for Interpreter { path, argument, file } in request.interpreters {
-        arguments.splice(0..0, argument.clone().map(Word::Literal));
-        let is_itself = resolver.is_named(file, base_name(path));
-        let (file, is_applet) = (file.clone(), false);
-        let program =
-            Program { given: path, started_as: path, arguments: &arguments, file, is_itself, is_applet };
+    for (interpreter, argv) in with_arguments(request.interpreters, request.final_argv) {
+        let (path, file) = (interpreter.path_text(), interpreter.file.clone());
+        let is_itself = resolver.is_named(&file, base_name(&path));
+        let arguments = literals(argv);
+        let (given, started_as) = (path.as_ref(), path.as_ref());
+        let program = Program { given, started_as, arguments: &arguments, file, is_itself, is_applet: false };
         // A rule that allows a script allows what interprets it.
         units.program(&program, Some(Permission::NotNeeded));
-        arguments.insert(0, Word::Literal(path.clone()));
     }
     units.units
+}
+
+/// The arguments behind the program's name.
+fn literals(argv: &[String]) -> Vec<Word> {
+    argv.iter().skip(1).cloned().map(Word::Literal).collect()
 }
 
 struct Units<'a> {

@@ -154,7 +154,9 @@ impl Sandbox {
         let judged: Vec<String> = request
             .judged
             .iter()
-            .flat_map(|judged| judged.files.iter().map(|file| file.path.clone()))
+            .flat_map(|judged| {
+                judged.files.iter().map(|file| String::from_utf8_lossy(&file.path).into_owned())
+            })
             .collect();
         let program = request.program.clone();
         let asked = async {

@@ -11,7 +11,10 @@ use crate::{
     output::ring::MAX_RETAINED_BYTES,
     policy::{
         self, ExecSpec, OverflowMode, StdinSource, StreamMode,
-        command::program::{FileId, PathStability, Resolved},
+        command::{
+            interpreter::interpreted_argv,
+            program::{FileId, PathStability, Resolved},
+        },
         implied_variables::PROXY_ADDRESS,
         profile::{LimitRules, Network, Requirement},
     },
@@ -106,14 +109,14 @@ fn judged(order: &ExecSpec) -> Option<Judged> {
         Resolved::Builtin | Resolved::Unknown => return None,
     };
     let interpreters = order.interpreters().iter().map(|interpreter| match &interpreter.file {
-        Resolved::File(file) => JudgedFile { path: interpreter.path.clone(), ..judged_file(file) },
+        Resolved::File(file) => JudgedFile { path: interpreter.path.clone().into(), ..judged_file(file) },
         // No file has inode 0, so a file that appears later is not executed.
         Resolved::Missing => {
             let identity = Some(FileIdentity::default());
-            JudgedFile { path: interpreter.path.clone(), identity, is_immutable: false }
+            JudgedFile { path: interpreter.path.clone().into(), identity, is_immutable: false }
         }
         Resolved::Builtin | Resolved::Unknown => {
-            JudgedFile { path: interpreter.path.clone(), identity: None, is_immutable: false }
+            JudgedFile { path: interpreter.path.clone().into(), identity: None, is_immutable: false }
         }
     });
     Some(Judged { files: std::iter::once(judged_file(file)).chain(interpreters).collect() })
@@ -122,7 +125,7 @@ fn judged(order: &ExecSpec) -> Option<Judged> {
 fn judged_file(file: &FileId) -> JudgedFile {
     let FileId { device, inode, changed_nanos: changed_ns, .. } = *file;
     JudgedFile {
-        path: file.lookup_path.clone(),
+        path: file.lookup_path.clone().into(),
         identity: Some(FileIdentity { device, inode, changed_ns }),
         is_immutable: file.stability == PathStability::Fixed,
     }
@@ -134,14 +137,11 @@ fn argv(order: &ExecSpec) -> Vec<Bytes> {
     let (Some(file), false) = (order.resolved_file(), order.interpreters().is_empty()) else {
         return order.argv().to_vec();
     };
-    let mut argv = Vec::new();
-    for interpreter in order.interpreters().iter().rev() {
-        argv.push(interpreter.path.clone().into());
-        argv.extend(interpreter.argument.clone().map(Bytes::from));
-    }
-    argv.push(file.lookup_path.clone().into());
-    argv.extend(order.argv().iter().skip(1).cloned());
-    argv
+    let lines = order.interpreters().iter().map(|interpreter| {
+        (Bytes::from(interpreter.path.clone()), interpreter.argument.clone().map(Bytes::from))
+    });
+    let script = Bytes::from(file.lookup_path.clone());
+    interpreted_argv(script, order.argv().iter().skip(1).cloned(), lines)
 }
 
 fn limits(rules: &LimitRules) -> Limits {

@@ -115,7 +115,7 @@ fn candidates(program: &str, path: &[String]) -> Result<Vec<CString>, Errno> {
 
 fn judged_file(file: &JudgedFile) -> Result<JudgedProgram, Errno> {
     Ok(JudgedProgram {
-        path: string(file.path.as_str())?,
+        path: string(file.path.to_vec())?,
         identity: file.identity.map(|identity| ExecutableId {
             device: identity.device,
             inode: identity.inode,

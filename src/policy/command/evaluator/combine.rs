@@ -34,12 +34,19 @@ impl Evaluator<'_> {
             false => Doubt::Counts,
         };
         // Of what a command may also be, nothing is permitted, and nothing needs a permission.
-        let is_other_reading = self.is_other_reading;
-        let rules =
-            self.context.rules.iter().filter(|rule| !is_other_reading || rule.decision != Decision::Allow);
-        let otherwise = if is_other_reading { Some(DecisionReason::Transparent) } else { otherwise };
-        let answers = RuleAnswers::of(rules, &subject, role, self.context.resolver, doubt);
+        let needs_none = self.is_other_reading || self.is_interpreting;
+        let rules = self.context.rules.iter().filter(|rule| !needs_none || rule.decision != Decision::Allow);
+        let otherwise = match (self.is_other_reading, self.is_interpreting) {
+            (true, _) => Some(DecisionReason::Transparent),
+            (false, true) => Some(DecisionReason::Interprets),
+            (false, false) => otherwise,
+        };
+        // What a request has executed by way of a script is executed by the request, and is not what it names.
+        let counted = if self.is_interpreting { CommandRole::Within } else { role };
+        let answers = RuleAnswers::of(rules, &subject, counted, self.context.resolver, doubt);
         let work = match &otherwise {
+            // The script does its own work.
+            Some(DecisionReason::Interprets) => OwnWork::None { may_show_variables: false },
             Some(DecisionReason::Transparent) => OwnWork::of_transparent(words, file == Resolved::Builtin),
             _ => OwnWork::Some,
         };
@@ -92,10 +99,13 @@ impl Evaluator<'_> {
     }
 
     fn role(&self, words: &[Word], within: &[String]) -> CommandRole {
-        let is_first = self.form == InputForm::Request
-            && within.iter().all(|outer| kinds::runs_in_place(outer))
-            && words.first().is_some_and(|word| word.literal().is_some());
+        let is_first = self.is_launched(within) && words.first().is_some_and(|word| word.literal().is_some());
         if is_first { CommandRole::First } else { CommandRole::Within }
+    }
+
+    /// Whether the gateway itself has it executed, which no gate judges.
+    fn is_launched(&self, within: &[String]) -> bool {
+        self.form == InputForm::Request && within.iter().all(|outer| kinds::runs_in_place(outer))
     }
 
     /// Whether the command is executed by a process that a gate judges. The first command is not: it is judged here. What a multi-call
@@ -103,6 +113,7 @@ impl Evaluator<'_> {
     fn waits_for_exec(&self, file: &Resolved, role: CommandRole, within: &[String]) -> bool {
         self.context.unseen == Unseen::JudgedAtExec
             && role == CommandRole::Within
+            && !self.is_launched(within)
             && *file != Resolved::Builtin
             && !within.iter().any(|outer| kinds::runs_in_place(outer))
     }

@@ -55,6 +55,8 @@ impl Evaluator<'_> {
                 WrappedCommand::Opaque(reason)
                     if outer.answered == RuleAnswer::AllowedByName
                         && kinds::is_taken_on_trust(outer.name, reason) => {}
+                WrappedCommand::Opaque(reason)
+                    if self.is_interpreting && self.is_the_scripts_own(outer.name, reason, within) => {}
                 WrappedCommand::Opaque(reason) => self.hide_words(outer.words, reason, within),
             }
         }

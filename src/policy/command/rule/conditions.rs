@@ -10,7 +10,7 @@ use super::{
         pattern::{Match, PatternError, TextPattern},
         shell::LineCwd,
     },
-    source::{ClaimedField, WhenSource},
+    source::{ClaimedField, Decision, WhenSource},
 };
 
 /// Who runs a command, and in what.
@@ -26,6 +26,8 @@ pub struct RequestContext {
     pub relative_from: Vec<String>,
     /// The environment that the command would have.
     pub env: BTreeMap<String, String>,
+    /// Further values of variables that a process gives a program more than once. Programs differ in which one they take.
+    pub further_env: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -75,13 +77,23 @@ impl Conditions {
         })
     }
 
-    pub(super) fn holds(&self, request: &RequestContext, place: &LineCwd) -> Match {
+    /// Whether all conditions of a rule with this decision hold. A variable that has several values has any of them for a rule that
+    /// denies or asks, and all for one that allows.
+    pub(super) fn holds(&self, request: &RequestContext, place: &LineCwd, decision: Decision) -> Match {
         let principal =
             self.principal.is_empty() || self.principal.iter().any(|t| t.accepts(&request.principal));
         let named = |wanted: &[(String, TextPattern)], given: &BTreeMap<String, String>| {
             wanted.iter().all(|(name, text)| given.get(name).is_some_and(|value| text.accepts(value)))
         };
-        Match::of(principal && named(&self.labels, &request.labels) && named(&self.env, &request.env))
+        let env = self.env.iter().all(|(name, text)| {
+            let further = request.further_env.get(name).into_iter().flatten();
+            let mut values = request.env.get(name).into_iter().chain(further).peekable();
+            match decision {
+                Decision::Allow => values.peek().is_some() && values.all(|value| text.accepts(value)),
+                Decision::Ask | Decision::Deny => values.any(|value| text.accepts(value)),
+            }
+        });
+        Match::of(principal && named(&self.labels, &request.labels) && env)
             .and(self.cwd_holds(request, place))
     }
 

@@ -72,6 +72,9 @@ pub enum OpaqueReason {
     /// The line makes a link, and runs a path that may be it.
     #[error("a program that the line may have made a link to another")]
     Link,
+    /// A file that only the sandbox has, or that cannot be read.
+    #[error("a program that cannot be read, and may be a script for another one")]
+    Interpreter,
     /// The working directory can't be seen, and the program is named relative to it.
     #[error("a program relative to a directory that is not known")]
     UnknownCwd,

@@ -25,6 +25,27 @@ pub(super) fn env(args: &[Word]) -> Vec<WrappedCommand> {
     inner
 }
 
+/// What env(1) makes of the first line of a script that splits words (`#!/usr/bin/env -S python3 -u`), with the words instead of the
+/// option. `None` where it splits none, or where some of the characters have a meaning in it.
+pub(in crate::policy::command) fn split_first_line(words: &[Word]) -> Option<Vec<Word>> {
+    let [program, first, rest @ ..] = words else { return None };
+    let first = first.literal()?;
+    let inline = first.strip_prefix("--split-string=").or_else(|| {
+        let value = first.strip_prefix("-S").or_else(|| first.strip_prefix("-vS"))?;
+        (!value.is_empty()).then_some(value)
+    });
+    let (value, rest) = match inline {
+        Some(value) => (value, rest),
+        None if matches!(first, "-S" | "-vS" | "--split-string") => (rest.first()?.literal()?, &rest[1..]),
+        None => return None,
+    };
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || " \t-_./:=,+@%".contains(c);
+    let words = value.split([' ', '\t']).filter(|word| !word.is_empty());
+    let words = words.map(|word| Word::Literal(word.to_owned()));
+    let whole = std::iter::once(program.clone()).chain(words).chain(rest.iter().cloned());
+    value.chars().all(is_plain).then(|| whole.collect())
+}
+
 /// What the options of env(1) take out of the environment. They are known to be options that it has.
 fn removed_by_env(own: &[Word]) -> Removed {
     let mut names = Vec::new();

@@ -13,17 +13,17 @@ impl ProfileResolvers for Links {
     }
 }
 
-fn request(profile: &str, command: CommandSpec) -> Request {
+pub(super) fn request(profile: &str, command: CommandSpec) -> Request {
     let work = AbsPath::parse("/work").unwrap();
     let plain = Request::plain("uid:1000".into(), Arc::from([work.clone()]), work, command);
     Request { profile: Some(profile.to_owned()), ..plain }
 }
 
-fn decided(policy: &PolicySet, profile: &str, command: CommandSpec) -> Result<Permit, Denial> {
+pub(super) fn decided(policy: &PolicySet, profile: &str, command: CommandSpec) -> Result<Permit, Denial> {
     policy.evaluate(&request(profile, command), &LINKS).decide(None)
 }
 
-fn requested(policy: &PolicySet, profile: &str, argv: Vec<String>) -> ExecDecision {
+pub(super) fn requested(policy: &PolicySet, profile: &str, argv: Vec<String>) -> ExecDecision {
     let mut argv = argv.into_iter();
     let command = argv.next().unwrap_or_default();
     match decided(policy, profile, CommandSpec::Argv { command, args: argv.collect() }) {
