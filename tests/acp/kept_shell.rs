@@ -159,6 +159,11 @@ async fn the_commands_of_a_session_run_in_one_kept_shell() {
     // The last command leaves the shell: the next one gets another.
     client.must_be("exit 3", "exit\n", 3).await;
     client.must_be("echo \"${KEPT:-none}\"", "none\n", 0).await;
+    // So it is where the shell dies, and that is said.
+    let ended = client.ran("kill -KILL $$").await;
+    assert_eq!((ended.status.exit_code, ended.status.signal.as_deref()), (Some(137), Some("SIGKILL")));
+    assert!(ended.output.contains("provost: the session's shell has ended by SIGKILL"), "{ended:?}");
+    client.must_be("echo again", "again\n", 0).await;
     within("the end", client.terminals.close()).await;
 }
 

@@ -447,6 +447,17 @@ async fn provost_shell_runs_lines_and_connects_a_person() {
         (Some(4), "one\r\n"),
         "{stderr}"
     );
+    assert!(stderr.contains("the shell has ended with exit status 4; 1 line was not run"), "{stderr}");
+    let ran = run(&["kill -9 $$", "echo two", "echo three"], "bash");
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!((ran.status.code(), ran.stdout.as_slice()), (Some(137), &b""[..]), "{stderr}");
+    assert!(stderr.contains("the shell has ended by SIGKILL; 2 lines were not run"), "{stderr}");
+    let ran = run(&["kill -9 $$"], "bash");
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert!(stderr.contains("the shell has ended by SIGKILL\n"), "{stderr}");
+    let ran = run(&["exit 6"], "bash");
+    let stderr = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!((ran.status.code(), stderr.contains("has ended")), (Some(6), false), "{stderr}");
     let ran = run(&[], "bash");
     assert_eq!(ran.status.code(), Some(125), "without a terminal there is nothing to connect");
     let ran = run(&["true"], "python3");

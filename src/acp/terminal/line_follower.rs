@@ -11,7 +11,7 @@ use tonic::Streaming;
 use super::{exit, output_snapshot::LineOutput, terminal::AcpTerminal};
 use crate::{
     client::RetryingClient,
-    proto::v1::{LineDoubt, LineEnd, RunLineResponse, run_line_response::Event},
+    proto::v1::{LineDoubt, LineEnd, RunLineResponse, outcome::End, run_line_response::Event},
 };
 
 /// For agents that show their model the output and the exit code, and nothing else.
@@ -49,8 +49,19 @@ pub(in crate::acp) async fn follow(
         (None, None) => return,
     };
     let status: TerminalExitStatus = exit::status_of_line(&end);
-    let notice = status.exit_code.is_none().then_some(NOT_CONFIRMED);
-    terminal.end_line(status, notice);
+    let notice = notice_of(&end, &status);
+    terminal.end_line(status, notice.as_deref());
+}
+
+/// What an agent must know of the end. A shell that its command has left by `exit` is no news.
+fn notice_of(end: &LineEnd, status: &TerminalExitStatus) -> Option<String> {
+    match end.outcome.as_ref().and_then(|outcome| outcome.end.as_ref()) {
+        Some(End::Signal(name)) => {
+            Some(format!("the session's shell has ended by {name}: its directory and variables are lost"))
+        }
+        Some(End::ExitCode(_)) => None,
+        None => status.exit_code.is_none().then(|| NOT_CONFIRMED.to_owned()),
+    }
 }
 
 /// Ends of lines as programs write them: the terminal makes `\r\n` of each `\n`.

@@ -41,7 +41,7 @@ use crate::{
                   policy first, directory and variables stay, and each line's output is printed. Without --line it connects \
                   this terminal to the shell. The shell reads no start file. Its profile must have the exec gate for --line. \
                   Connects to a gateway if one answers; otherwise starts one inside itself.",
-    after_help = "Exit status:\n  with --line, the last line's, or 125 if it is not known; otherwise the shell's\n\n\
+    after_help = "Exit status:\n  with --line, the last line's, or 125 if it is not known; otherwise, and if a line ends the shell, the shell's\n\n\
                   Examples:\n  provost shell\n  provost shell --line 'cd src' --line 'ls | wc -l'"
 )]
 pub(in crate::cli) struct ShellArguments {
@@ -160,7 +160,7 @@ async fn run_lines(
         stdio::print_notice(&line);
     }
     let mut status = 0;
-    for line in lines {
+    for (number, line) in (1..).zip(lines) {
         let request = v1::RunLineRequest {
             terminal_id: created.id.clone(),
             line: line.clone(),
@@ -184,7 +184,14 @@ async fn run_lines(
                 stdio::print_notice("the shell waits for input, and the line's end is not known");
                 return Ok(error::PROVOST_FAILED);
             }
-            v1::LineEnding::ShellEnded | v1::LineEnding::Unspecified => break,
+            v1::LineEnding::ShellEnded => {
+                let outcome = end.outcome.unwrap_or_default();
+                if let Some(notice) = ended_notice(&outcome, lines.len() - number) {
+                    stdio::print_notice(&notice);
+                }
+                return Ok(exit_status::from_outcome(&outcome));
+            }
+            v1::LineEnding::Unspecified => break,
         }
     }
     Ok(status)
@@ -215,6 +222,22 @@ async fn print_line(mut events: Streaming<v1::RunLineResponse>) -> Result<Option
         }
     }
     Err(CliError::message_only("the gateway ended the call before the line had ended".to_owned()))
+}
+
+/// How the shell has ended, and how many lines were not run for that. `None`: the last line has left it.
+fn ended_notice(outcome: &v1::Outcome, lines_left: usize) -> Option<String> {
+    let how = match &outcome.end {
+        Some(v1::outcome::End::ExitCode(_)) if lines_left == 0 => return None,
+        Some(v1::outcome::End::ExitCode(code)) => format!("with exit status {code}"),
+        Some(v1::outcome::End::Signal(name)) => format!("by {name}"),
+        None => "with its sandbox".to_owned(),
+    };
+    let left = match lines_left {
+        0 => String::new(),
+        1 => "; 1 line was not run".to_owned(),
+        more => format!("; {more} lines were not run"),
+    };
+    Some(format!("the shell has ended {how}{left}"))
 }
 
 fn doubt_notice(doubt: v1::LineDoubt) -> &'static str {
