@@ -195,7 +195,7 @@ reasons! {
     NotAKeptShell = "NOT_A_KEPT_SHELL", FailedPrecondition;
     /// The shell's sandbox has no exec gate in force.
     NoExecGate = "NO_EXEC_GATE", FailedPrecondition;
-    /// Another line runs in the kept shell, or something else does.
+    /// Another line runs in the kept shell, or something else does. Wait until it is over, or interrupt it (`InterruptLine`).
     ShellBusy = "SHELL_BUSY", FailedPrecondition;
     /// The terminal has secrets: no line is run in it.
     ShellHasSecrets = "SHELL_HAS_SECRETS", FailedPrecondition;

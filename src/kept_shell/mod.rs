@@ -12,5 +12,5 @@ pub mod shell;
 pub use self::{
     marks::{FoundMark, Mark, MarkScanner},
     quote::{LINE_MAX_BYTES, LineTextError, checked_line},
-    shell::{Nonce, ShellKind},
+    shell::{InputMode, Nonce, ShellKind},
 };

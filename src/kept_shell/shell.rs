@@ -37,18 +37,42 @@ pub enum ShellKind {
     Fish,
 }
 
-/// Writes a mark, and leaves `$?` as it was. By way of /dev/tty: a line may have sent the shell's own output elsewhere.
-const PRINTF_FUNCTION: &str = r#"_provost() { _provost_s=$?; printf '\033]7711;%s;%s;%s;%s\007' "$1" "$2" "$_provost_s" "$PWD" >/dev/tty; return $_provost_s; }; "#;
+/// How a terminal takes what is typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputMode {
+    /// The kernel edits lines (ICANON, termios(3)): one that was typed and not entered can be erased.
+    Lines,
+    /// Those who read get each key, and no line is there to be erased.
+    Keys,
+}
+
+/// Writes a mark with the status that is handed over, and returns that status. By way of /dev/tty: a line may have sent the shell's own
+/// output elsewhere. What would make the shell show this, or run a trap for it, is off from the begin of a line until the line itself, and
+/// `_provost_r` turns it on there: `eval` fails as its line does, so that ERR would fire twice. If a line was not even read, the next mark
+/// turns it on.
+const FUNCTION_BEGIN: &str =
+    r#"_provost() { case $- in *x*) set +x; _provost_t="${_provost_t-}set -x; ";; esac; "#;
+const PRINTF_MARK: &str =
+    r#"_provost_s=$3; printf '\033]7711;%s;%s;%s;%s\007' "$1" "$2" "$_provost_s" "$PWD" >/dev/tty; "#;
 /// The same where printf is no builtin.
-const PRINT_FUNCTION: &str = r#"_provost() { _provost_s=$?; print -nr -- $'\033]7711;'"$1;$2;$_provost_s;$PWD"$'\007' >/dev/tty; return $_provost_s; }; "#;
-/// The same for fish.
-const FISH_FUNCTION: &str = r"function _provost; set -l _provost_s $status; printf '\e]7711;%s;%s;%s;%s\a' $argv[1] $argv[2] $_provost_s $PWD >/dev/tty; return $_provost_s; end; ";
+const PRINT_MARK: &str =
+    r#"_provost_s=$3; print -nr -- $'\033]7711;'"$1;$2;$_provost_s;$PWD"$'\007' >/dev/tty; "#;
+const FUNCTION_END: &str = r#"case $1 in B) _provost_r=; case ${_provost_t-} in ?*) _provost_r="_provost_t=; $_provost_t"; case $_provost_s in [1-9]*) _provost_r="$_provost_r{ (exit $_provost_s) && :; } 2>/dev/null; ";; esac;; esac;; *) eval "${_provost_t-}"; _provost_t=;; esac; return "$_provost_s"; }; "#;
+/// bash shows a function no ERR and DEBUG trap, so that they are taken before its call. What turned its line editing on (a start file that
+/// a line reads) is turned off again: no prompt is written with it.
+const BASH_PART: &str = r#"case ${_provost_u-} in ?*) _provost_t="$_provost_u; ${_provost_t-}"; _provost_u=;; esac; if [[ -o vi || -o emacs ]]; then set +o vi +o emacs; fi; "#;
+const BASH_TRAPS: &str = "_provost_s=$? _provost_u=$(trap -p ERR DEBUG); trap - ERR DEBUG; ";
+/// zsh and mksh give a function an `xtrace` of its own, so that it cannot turn off that of a line. ksh93 does not.
+const ZSH_FUNCTION: &str = "_provost() { ";
+const ZSH_FUNCTION_END: &str = r#"return "$_provost_s"; }; "#;
+const KORN_FUNCTION_END: &str = r#"case ${KSH_VERSION-} in *KSH*) ;; *) eval "${_provost_t-}";; esac; _provost_t=; return "$_provost_s"; }; "#;
+const FISH_FUNCTION: &str = r"function _provost; set -l _provost_s $status; set -q argv[3]; and set _provost_s $argv[3]; printf '\e]7711;%s;%s;%s;%s\a' $argv[1] $argv[2] $_provost_s $PWD >/dev/tty; return $_provost_s; end; ";
 /// What fish does before the first prompt: nothing is written, nothing asked of other programs, and no line is kept in a file. Its other
 /// set of keys needs a function of the start files that are not read.
 const FISH_INIT: &str = "set -g fish_greeting; set -g fish_history ''; function fish_prompt; end; function fish_title; end; \
      function _provost_keys --on-variable fish_key_bindings; $fish_key_bindings; end";
 /// Erases what has been typed at the prompt and not entered (VKILL, termios(3)).
-const ERASE_LINE: char = '\u{15}';
+const ERASE_LINE: &str = "\u{15}";
 
 impl ShellKind {
     /// Of a shell's path or name; `None` for one that cannot be kept.
@@ -93,34 +117,76 @@ impl ShellKind {
         }
     }
 
-    /// What is typed first: the function that writes marks, a prompt with a mark, and a question. All in one line, because a shell may
-    /// still have an editor, which would read what comes behind the line as keys.
+    /// What is typed first, and again where marks have gone missing: the function that writes marks, a prompt with a mark, and a question,
+    /// which gets the exit status of what came before. All in one line, because a shell may still have an editor, which would read what
+    /// comes behind the line as keys.
     pub fn prepare(self, prompt: &Nonce, question: &Nonce) -> String {
         let prompt = prompt.as_str();
         let by_printf = format!(r#"PS1="$(printf '\033]7711;P;{prompt};;\007')\$ "; PS2="#);
         let text = match self {
             Self::Bash => format!(
-                "set +o history +o histexpand; unset HISTFILE PROMPT_COMMAND PS0; {PRINTF_FUNCTION}{by_printf}"
+                "set +o history +o histexpand; unset HISTFILE PROMPT_COMMAND PS0; {FUNCTION_BEGIN}{BASH_PART}{PRINTF_MARK}{FUNCTION_END}{by_printf}"
             ),
             Self::Zsh => format!(
-                "unset HISTFILE; setopt no_prompt_sp no_prompt_cr no_bang_hist interactive_comments; {PRINTF_FUNCTION}{by_printf}"
+                "unset HISTFILE; setopt no_prompt_sp no_prompt_cr no_bang_hist interactive_comments; {ZSH_FUNCTION}{PRINTF_MARK}{ZSH_FUNCTION_END}{by_printf}"
             ),
             Self::Korn => format!(
-                "unset ENV; set +o emacs +o vi +o gmacs 2>/dev/null; {PRINT_FUNCTION}PS1=$'\\033]7711;P;{prompt};;\\007$ '; PS2="
+                "unset ENV; set +o emacs +o vi +o gmacs 2>/dev/null; {FUNCTION_BEGIN}{PRINT_MARK}{KORN_FUNCTION_END}PS1=$'\\033]7711;P;{prompt};;\\007$ '; PS2="
             ),
-            Self::Posix => format!("unset ENV; {PRINTF_FUNCTION}{by_printf}"),
+            Self::Posix => {
+                format!("unset ENV; {FUNCTION_BEGIN}{PRINTF_MARK}{FUNCTION_END}{by_printf}")
+            }
             Self::Fish => format!(
                 r"{FISH_INIT}; {FISH_FUNCTION}function fish_prompt; printf '\e]7711;P;{prompt};;\a$ '; end; functions -e fish_right_prompt fish_mode_prompt"
             ),
         };
-        format!(" {text}; _provost A {}\n", question.as_str())
+        match self {
+            Self::Fish => {
+                format!(" set -g _provost_p $status; {text}; _provost A {} $_provost_p\n", question.as_str())
+            }
+            Self::Bash | Self::Zsh | Self::Korn | Self::Posix => {
+                format!(" _provost_p=$?; {text}; {}\n", self.mark("A", question, "$_provost_p"))
+            }
+        }
     }
 
     /// What is typed to run a line: a mark, the line, a mark. The line is evaluated by the shell itself, not in a function, so that what
     /// it sets stays.
-    pub fn run(self, nonce: &Nonce, line: &str) -> String {
-        let (nonce, line) = (nonce.as_str(), quote(self.quoting(), line));
-        format!("{ERASE_LINE} _provost B {nonce}; eval {line}; _provost E {nonce}\n")
+    pub fn run(self, nonce: &Nonce, line: &str, mode: InputMode) -> String {
+        let line = quote(self.quoting(), line);
+        let (erase, end) = (self.erase(mode), self.mark("E", nonce, "$?"));
+        let begin = match self {
+            Self::Bash => {
+                format!("{{ {BASH_TRAPS}{}; }} >/dev/null 2>&1", self.call("B", nonce, "$_provost_s"))
+            }
+            Self::Zsh | Self::Korn | Self::Posix | Self::Fish => self.mark("B", nonce, "$?"),
+        };
+        let restored = match self {
+            Self::Bash | Self::Posix => r#""${_provost_r-}""#,
+            Self::Zsh | Self::Korn | Self::Fish => "",
+        };
+        format!("{erase} {begin}; eval {restored}{line}; {end}\n")
+    }
+
+    /// Writes a mark. A trace, and what a trap writes, goes nowhere.
+    fn mark(self, kind: &str, nonce: &Nonce, status: &str) -> String {
+        let call = self.call(kind, nonce, status);
+        match self {
+            Self::Bash | Self::Zsh | Self::Posix => format!("{{ {call}; }} >/dev/null 2>&1"),
+            // Its trace goes where it went before, with each redirection.
+            Self::Korn | Self::Fish => call,
+        }
+    }
+
+    /// Calls the function: as a part of a list, its status neither fires ERR nor ends the shell.
+    fn call(self, kind: &str, nonce: &Nonce, status: &str) -> String {
+        let nonce = nonce.as_str();
+        match self {
+            Self::Bash | Self::Zsh | Self::Korn | Self::Posix => {
+                format!(r#"_provost {kind} {nonce} "{status}" && :"#)
+            }
+            Self::Fish => format!("_provost {kind} {nonce}"),
+        }
     }
 
     fn quoting(self) -> Quoting {
@@ -132,8 +198,16 @@ impl ShellKind {
     }
 
     /// What is typed to ask whether the shell is at its prompt, and for the exit status of what came before.
-    pub fn ask(self, nonce: &Nonce) -> String {
-        format!("{ERASE_LINE} _provost A {}\n", nonce.as_str())
+    pub fn ask(self, nonce: &Nonce, mode: InputMode) -> String {
+        format!("{} {}\n", self.erase(mode), self.mark("A", nonce, "$?"))
+    }
+
+    /// Erases what stands at the prompt. fish's editor has a key for it, whatever the terminal does.
+    fn erase(self, mode: InputMode) -> &'static str {
+        match (self, mode) {
+            (Self::Fish, _) | (_, InputMode::Lines) => ERASE_LINE,
+            (Self::Bash | Self::Zsh | Self::Korn | Self::Posix, InputMode::Keys) => "",
+        }
     }
 }
 
@@ -162,8 +236,21 @@ mod tests {
         let nonce = Nonce::new([7; 8]);
         for kind in ALL {
             for line in ["é'\u{1b}".repeat(5_000), "x".repeat(30_000)] {
-                let typed = kind.prepare(&nonce, &nonce) + &kind.run(&nonce, &line) + &kind.ask(&nonce);
+                let typed = kind.prepare(&nonce, &nonce)
+                    + &kind.run(&nonce, &line, InputMode::Lines)
+                    + &kind.ask(&nonce, InputMode::Lines);
                 assert!(typed.lines().all(|one| one.len() < 4_000), "{kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_erased_where_it_would_be_read_as_a_key() {
+        let nonce = Nonce::new([7; 8]);
+        for kind in ALL {
+            for (mode, erases) in [(InputMode::Lines, true), (InputMode::Keys, kind == ShellKind::Fish)] {
+                assert_eq!(kind.ask(&nonce, mode).starts_with(ERASE_LINE), erases, "{kind:?}");
+                assert_eq!(kind.run(&nonce, "x", mode).starts_with(ERASE_LINE), erases, "{kind:?}");
             }
         }
     }

@@ -155,8 +155,13 @@ pub enum RunLineError {
     )]
     NoGate,
     /// Another line has the shell, or something else runs in it.
-    #[error("the shell is busy")]
+    #[error(
+        "the shell is busy: another line runs in it, or something else does; wait until it is over, or interrupt it"
+    )]
     Busy,
+    /// It switches the line editing of bash, which ends of that.
+    #[error("a kept bash has no line editing (set -o vi, set -o emacs), and ends if a line switches it")]
+    LineEditing,
     /// Too many lines wait.
     #[error("{MAX_QUEUED_LINES} lines wait for the shell, the most there may be")]
     QueueFull,

@@ -243,6 +243,7 @@ impl From<&RunLineError> for Reason {
             RunLineError::Operation(error) => error.into(),
             RunLineError::NoGate => Self::NoExecGate,
             RunLineError::Busy => Self::ShellBusy,
+            RunLineError::LineEditing => Self::BadField,
             RunLineError::QueueFull => Self::Quota,
             RunLineError::HasSecrets => Self::ShellHasSecrets,
             RunLineError::EarlierBuild => Self::ConfinementUnavailable,

@@ -8,6 +8,7 @@ mod attach;
 mod comes_back;
 mod command_line;
 mod kept_fish;
+mod kept_settings;
 mod kept_shell;
 mod keyboard;
 mod own_terminal;

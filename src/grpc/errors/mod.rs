@@ -155,6 +155,9 @@ pub fn run_line(error: &RunLineError) -> Status {
         RunLineError::NoGate | RunLineError::Busy | RunLineError::HasSecrets | RunLineError::EarlierBuild => {
             status(error, error.to_string(), [])
         }
+        RunLineError::LineEditing => {
+            bad_field(FieldError { field: "line".into(), problem: error.to_string() })
+        }
         RunLineError::OtherTerminal(effects) => {
             status(error, error.to_string(), [("effects", effects.join(", "))])
         }

@@ -43,7 +43,7 @@ impl Runtime {
                 || (is_leader && takes_keys && awaits_terminal(terminal.pid, device));
             Ok((is_reading, Stat::read(terminal.pid).map(|stat| stat.name).unwrap_or_default()))
         })?;
-        Ok(Foreground { errno: 0, is_leader, is_reading, leader_name })
+        Ok(Foreground { errno: 0, is_leader, is_reading, leader_name, takes_keys })
     }
 
     pub(super) fn signal_foreground(&self, request: &SignalForeground) -> Result<(), Errno> {

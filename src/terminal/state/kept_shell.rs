@@ -7,7 +7,10 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
-use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::{
+    sync::{OwnedMutexGuard, watch},
+    time::Instant,
+};
 
 use crate::{
     kept_shell::{Nonce, ShellKind},
@@ -26,6 +29,8 @@ pub(in crate::terminal) struct KeptShell {
     line: watch::Sender<Option<String>>,
     /// Others have typed since the shell was last seen at its prompt.
     others_typed: AtomicBool,
+    /// When the line that holds the input was interrupted last.
+    interrupted_at: watch::Sender<Option<Instant>>,
     cwd: Mutex<String>,
 }
 
@@ -72,6 +77,7 @@ impl KeptShell {
             queued: AtomicU32::new(0),
             line: watch::Sender::new(None),
             others_typed: AtomicBool::new(false),
+            interrupted_at: watch::Sender::new(None),
             cwd: Mutex::default(),
         }
     }
@@ -98,6 +104,7 @@ impl KeptShell {
 
     /// From now on the input is this line's. Whether others have typed before.
     pub(in crate::terminal) fn hold_input(&self, line_id: &str) -> (InputHold, OthersTyped) {
+        self.interrupted_at.send_replace(None);
         self.line.send_replace(Some(line_id.to_owned()));
         let typed = match self.others_typed.swap(false, Ordering::SeqCst) {
             true => OthersTyped::Yes,
@@ -115,6 +122,16 @@ impl KeptShell {
     /// The line that holds the input.
     pub(in crate::terminal) fn line_id(&self) -> Option<String> {
         self.line.borrow().clone()
+    }
+
+    /// What runs in the foreground has been interrupted.
+    pub(in crate::terminal) fn set_interrupted(&self) {
+        self.interrupted_at.send_replace(Some(Instant::now()));
+    }
+
+    /// When the line that holds the input was interrupted last.
+    pub(in crate::terminal) fn interrupted_at(&self) -> Option<Instant> {
+        *self.interrupted_at.borrow()
     }
 
     /// The directory that the shell has named last; empty: none.

@@ -15,7 +15,7 @@ use super::{
     shell_terminal::{PromptState, foreground, fresh_nonce, next_offset, prompt_state, type_text},
 };
 use crate::{
-    kept_shell::{FoundMark, Mark, MarkScanner, Nonce},
+    kept_shell::{FoundMark, InputMode, Mark, MarkScanner, Nonce},
     proto::supervisor::Foreground,
     terminal::{
         channel::Channel,
@@ -72,6 +72,8 @@ struct Seen {
     hinted_end: Option<u64>,
     is_over_marked: bool,
     question: Option<Question>,
+    /// The function and the prompt were typed again.
+    is_prepared_again: bool,
     doubts: BTreeSet<LineDoubt>,
     is_waiting: bool,
 }
@@ -96,6 +98,7 @@ impl LineDriver {
             (before, _) => before,
         };
         let foreground = foreground(&terminal).await?;
+        let mode = input_mode(&foreground);
         if !foreground.is_leader {
             return Err(RunLineError::Busy);
         }
@@ -118,12 +121,12 @@ impl LineDriver {
             ShellKnowledge::Unknown => match prompt_state(&terminal).await {
                 PromptState::NoMarks => driver.prepare(shell).await?,
                 PromptState::AtPrompt => {
-                    driver.ask_until_answered(shell, |nonce| shell.kind.ask(nonce)).await?
+                    driver.ask_until_answered(shell, |nonce| shell.kind.ask(nonce, mode)).await?
                 }
                 PromptState::Elsewhere => return Err(RunLineError::Busy),
             },
         }
-        type_text(&terminal, shell.kind.run(&driver.id, line)).await?;
+        type_text(&terminal, shell.kind.run(&driver.id, line, mode)).await?;
         Ok(driver)
     }
 
@@ -162,7 +165,10 @@ impl LineDriver {
                     }
                 }
                 Received::Nothing => {
-                    if self.look(&mut seen).await && quiet_since.elapsed() >= self.quiet_limit {
+                    let is_idle = self.look(&mut seen).await;
+                    if is_idle && !seen.is_prepared_again && self.was_interrupted() {
+                        self.prepare_again(&mut seen).await;
+                    } else if is_idle && quiet_since.elapsed() >= self.quiet_limit {
                         break (LineEnding::Quiet, String::new());
                     }
                 }
@@ -229,7 +235,8 @@ impl LineDriver {
             Ok(foreground) if foreground.is_leader => {
                 seen.hinted_end = Some(at);
                 if seen.question.is_none() {
-                    seen.question = self.ask().await;
+                    let mode = input_mode(&foreground);
+                    seen.question = self.ask(|shell, nonce| shell.kind.ask(nonce, mode)).await;
                 }
             }
             Ok(_) => {
@@ -240,11 +247,25 @@ impl LineDriver {
         }
     }
 
+    /// Whether an interrupt had the time to end the line.
+    fn was_interrupted(&self) -> bool {
+        let interrupted_at = self.terminal.kept_shell.as_ref().and_then(KeptShell::interrupted_at);
+        interrupted_at.is_some_and(|at| at.elapsed() >= QUIET_INTERVAL)
+    }
+
+    /// After an interrupt the shell waits for input, and has marked no prompt: the line took its prompt or its output away.
+    async fn prepare_again(&self, seen: &mut Seen) {
+        seen.is_prepared_again = true;
+        seen.doubts.insert(LineDoubt::MarksMissing);
+        seen.hinted_end = Some(self.scanner.settled_offset());
+        seen.question = self.ask(|shell, nonce| shell.kind.prepare(&shell.prompt, nonce)).await;
+    }
+
     /// Types a question.
-    async fn ask(&self) -> Option<Question> {
+    async fn ask(&self, question: impl FnOnce(&KeptShell, &Nonce) -> String) -> Option<Question> {
         let shell = self.terminal.kept_shell.as_ref()?;
         let nonce = fresh_nonce().ok()?;
-        type_text(&self.terminal, shell.kind.ask(&nonce)).await.ok()?;
+        type_text(&self.terminal, question(shell, &nonce)).await.ok()?;
         Some(Question { nonce, until: Instant::now() + ANSWER_TIMEOUT })
     }
 
@@ -337,6 +358,7 @@ impl LineDriver {
         *self.turn = match &ending {
             LineEnding::Confirmed(_) if seen.start.is_none() => ShellKnowledge::Unprepared,
             LineEnding::Confirmed(_) => ShellKnowledge::AtPrompt,
+            LineEnding::Quiet if self.was_interrupted() => ShellKnowledge::Unprepared,
             LineEnding::Quiet | LineEnding::ShellEnded(_) => ShellKnowledge::Unknown,
         };
         if let (Some(shell), LineEnding::Confirmed(_)) = (&self.terminal.kept_shell, &ending) {
@@ -351,5 +373,13 @@ impl LineDriver {
             progress.settled = end_offset;
             progress.end = Some(Arc::new(end));
         });
+    }
+}
+
+/// How the terminal takes what is typed now.
+fn input_mode(foreground: &Foreground) -> InputMode {
+    match foreground.takes_keys {
+        true => InputMode::Keys,
+        false => InputMode::Lines,
     }
 }

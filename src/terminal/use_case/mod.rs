@@ -22,6 +22,7 @@ pub mod explain;
 pub mod forward;
 mod gate_reports;
 mod line_driver;
+mod line_editing;
 pub mod line_end;
 pub mod new_request;
 pub mod open_session;

@@ -12,6 +12,7 @@ use super::{
     context::TerminalContext,
     control::{self, EndOfInput},
     line_driver::LineDriver,
+    line_editing::switches_line_editing,
     line_end::LineProgress,
     running_line::RunningLine,
     shell_terminal::{self, PromptState},
@@ -102,6 +103,9 @@ impl TerminalContext {
         let shell = shell_of(terminal)?;
         let sandbox = control::running(terminal).await?;
         check_sandbox(terminal, &sandbox)?;
+        if shell.kind == ShellKind::Bash && switches_line_editing(&new.line) {
+            return Err(RunLineError::LineEditing);
+        }
         let turn = match new.when_busy {
             WhenBusy::Refuse => shell.try_turn(),
             WhenBusy::Queue => shell.wait_turn().await,
@@ -240,6 +244,7 @@ impl TerminalContext {
         let sandbox = control::running(terminal).await?;
         self.recorder().record_or_count(&records::signal_sent(terminal.subject(), libc::SIGINT));
         control::answered(sandbox.signal_foreground(terminal.id.to_string(), libc::SIGINT).await)?;
+        shell.set_interrupted();
         if let Ok(turn) = shell.try_turn() {
             prepare_again(turn);
         }
