@@ -57,10 +57,10 @@ const PRINTF_MARK: &str =
 /// The same where printf is no builtin.
 const PRINT_MARK: &str =
     r#"_provost_s=$3; print -nr -- $'\033]7711;'"$1;$2;$_provost_s;$PWD"$'\007' >/dev/tty; "#;
-const FUNCTION_END: &str = r#"case $1 in B) _provost_r=; case ${_provost_t-} in ?*) _provost_r="_provost_t=; $_provost_t"; case $_provost_s in [1-9]*) _provost_r="$_provost_r{ (exit $_provost_s) && :; } 2>/dev/null; ";; esac;; esac;; *) eval "${_provost_t-}"; _provost_t=;; esac; return "$_provost_s"; }; "#;
+const FUNCTION_END: &str = r#"case $1 in B) _provost_r=; case ${_provost_t-} in ?*) _provost_r="{ _provost_t=; $_provost_t"; case $_provost_s in [1-9]*) _provost_r="$_provost_r(exit $_provost_s) && :; ";; esac; _provost_r="$_provost_r} 2>/dev/null; ";; esac;; *) eval "${_provost_t-}"; _provost_t=;; esac; return "$_provost_s"; }; "#;
 /// bash shows a function no ERR and DEBUG trap, so that they are taken before its call. What turned its line editing on (a start file that
 /// a line reads) is turned off again: no prompt is written with it.
-const BASH_PART: &str = r#"case ${_provost_u-} in ?*) _provost_t="$_provost_u; ${_provost_t-}"; _provost_u=;; esac; if [[ -o vi || -o emacs ]]; then set +o vi +o emacs; fi; "#;
+const BASH_PART: &str = r#"case ${_provost_u-} in ?*) _provost_t="${_provost_t-}$_provost_u; "; _provost_u=;; esac; if [[ -o vi || -o emacs ]]; then set +o vi +o emacs; fi; "#;
 const BASH_TRAPS: &str = "_provost_s=$? _provost_u=$(trap -p ERR DEBUG); trap - ERR DEBUG; ";
 /// zsh and mksh give a function an `xtrace` of its own, so that it cannot turn off that of a line. ksh93 does not.
 const ZSH_FUNCTION: &str = "_provost() { ";

@@ -153,8 +153,9 @@ async fn traps_and_settings_of_bash_are_the_lines_own() {
         terminal.line("echo hi; (exit 5)").await.must_be("D\nhi\n", 5);
         terminal.line("echo $?").await.must_be("D\n5\n", 0);
         terminal.line("trap -p DEBUG").await.must_be("D\ntrap -- 'echo D' DEBUG\n", 0);
-        // Both.
+        // Both, and what cannot be read between.
         must_end(&terminal.line("trap 'echo \"E $?\"' ERR").await, 0, "ERR");
+        assert_eq!(terminal.line("if true").await.end.exit_status, Some(2));
         terminal.line("false").await.must_be("D\nE 1\n", 1);
         must_end(&terminal.line("trap - DEBUG ERR").await, 0, "none");
         terminal.line("echo ${traps-none}; trap").await.must_be("none\n", 0);
