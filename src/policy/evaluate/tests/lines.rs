@@ -77,7 +77,7 @@ fn the_shell_hides_and_permits_nothing_of_its_line() {
 
 #[test]
 fn the_profiles_shell_is_seen_through_whatever_its_file_is_called() {
-    let text = "default_profile = 'a'\n[profile.a]\nshell = '/opt/tools/bin/mysh'\n\
+    let text = "default_profile = 'a'\n[profile.a]\nshell = '/opt/tools/bin/bash'\n\
                 [[rule]]\nid = 'list'\ndecision = 'allow'\nargv = ['ls', '**']\n\
                 [[rule]]\nid = 'no-rm'\ndecision = 'deny'\nargv = ['rm', '**']\n";
     let policy = PolicySet::parse("p", text).unwrap();
