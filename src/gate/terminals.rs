@@ -23,7 +23,7 @@ pub(super) struct Terminal {
     pub(super) principal: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) profile: ProfileName,
-    /// Where relative patterns of rules that deny or ask begin, besides the directory of the process.
+    /// Where relative patterns of rules that deny or ask begin, as they do in the directory of the process.
     pub(super) relative_from: Vec<String>,
     /// The rule by which its processes may execute what no rule matches.
     pub(super) starts_any_rule: Option<String>,

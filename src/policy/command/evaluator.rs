@@ -265,6 +265,7 @@ impl<'a> Evaluator<'a> {
         let is_itself = is_builtin
             || matches!(file, Resolved::File(_)) && (given == base || programs.is_named(&file, base));
         // What is no file can only be what the shell itself takes the name for.
+        let is_in_shell = matches!(seen, CommandSource::InShell(_) | CommandSource::AsFunction(_));
         let is_shells_own = is_in_shell && file == Resolved::Missing && given == base;
         // An applet is itself, whatever files there are, also one that another applet runs.
         let is_applet = seen == CommandSource::FromArgv

@@ -141,7 +141,7 @@ pub fn runs_applets(name: &str) -> bool {
     })
 }
 
-/// Whether a program that is one of many runs others in ways that are not followed, besides those that do so by themselves.
+/// Whether a program that is one of many runs, with these arguments, others in ways that are not followed.
 pub(super) fn is_hiding_applet(name: &str, args: &[Word]) -> bool {
     let has_option = |letters: &[char], long: &[&str]| {
         args.iter().any(|word| {

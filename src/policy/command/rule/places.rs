@@ -23,7 +23,7 @@ pub(super) struct Places {
     absolute: Vec<String>,
     /// The same, from each of the directories.
     relative: Vec<String>,
-    /// Where it runs, where the request or the process is, and where relative patterns begin besides, links followed and not.
+    /// Where it runs, where the request or the process is, and where relative patterns begin, too, links followed and not.
     directories: Vec<String>,
 }
 
@@ -59,10 +59,10 @@ impl Places {
             }
             false => {}
         }
-        let besides =
+        let further =
             request.relative_from.iter().flat_map(|from| [Some(from.clone()), programs.real_directory(from)]);
         let mut directories: Vec<String> =
-            [here, real_here, start, real_start].into_iter().chain(besides).flatten().collect();
+            [here, real_here, start, real_start].into_iter().chain(further).flatten().collect();
         for paths in [&mut absolute, &mut directories] {
             paths.sort_unstable();
             paths.dedup();
