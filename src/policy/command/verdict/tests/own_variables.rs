@@ -47,8 +47,7 @@ fn a_variable_that_is_not_exported_reaches_no_program() {
         "export OTHER=1; GUARDED=1; ls",
         "set -e; GUARDED=1; ls",
         "GUARDED=1; eval ls",
-        "GUARDED=1",
-        "n=1",
+        "n=1; ls",
     ] {
         for unseen in [Unseen::Asked, Unseen::JudgedAtExec] {
             assert_eq!(decide(PUSH, line, unseen), Allow, "{line}");
