@@ -307,13 +307,14 @@ mod tests {
     #[test]
     fn the_data_is_plain_and_names_each_option_once() {
         assert!(is_known("git") && is_known("pip3") && is_known("apt-get") && !is_known("rm"));
-        let below = |tool: &'static ToolOptions| tool.subcommands.iter().map(|(name, tool)| (name, tool));
-        let nested = TOOLS
-            .values()
-            .copied()
-            .flat_map(below)
-            .chain(TOOLS.values().copied().flat_map(below).flat_map(|(_, tool)| below(tool)));
-        for (name, tool) in TOOLS.iter().map(|(name, tool)| (name, *tool)).chain(nested) {
+        let mut tools: Vec<(&String, &ToolOptions)> =
+            TOOLS.iter().map(|(name, tool)| (name, *tool)).collect();
+        let mut at = 0;
+        while let Some((_, tool)) = tools.get(at) {
+            tools.extend(&tool.subcommands);
+            at += 1;
+        }
+        for (name, tool) in tools {
             let all: Vec<&String> =
                 [&tool.harmless, &tool.harmless_with_value, &tool.flags, &tool.with_value]
                     .into_iter()
