@@ -140,7 +140,7 @@ impl Scanner {
         let is_named = config.file_name().is_some_and(|name| name == "config" || name == "config.worktree");
         if is_named || found.is_empty() {
             let directory = tree.path().join(config.parent().unwrap_or(Path::new("")));
-            found.insert(repositories::common_directory(tree, &directory));
+            found.insert(repositories::repository_directory(tree, &directory));
         }
         found
     }
@@ -148,7 +148,7 @@ impl Scanner {
     /// A directory of files has its repository there: the values of its configuration are for these files, too.
     fn follow_git_directory(&mut self, tree: &Tree, work_tree: &Path, git: &Path, follow: FollowReferences) {
         let Some(git) = tree.follow(git).map(|followed| followed.target) else { return };
-        let common = repositories::common_directory(tree, &git);
+        let common = repositories::repository_directory(tree, &git);
         let mut is_new = self.known_repositories.add_work_tree(&common, tree.path().join(work_tree));
         let is_foreign = tree.below_root(&common).is_none();
         if is_foreign && self.foreign_pointers.len() < MAX_CONTROL_FILES {

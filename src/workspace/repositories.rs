@@ -108,7 +108,7 @@ impl Repositories {
 }
 
 /// The common directory of the repository that a directory is a part of.
-pub fn common_directory(tree: &Tree, git_directory: &Path) -> PathBuf {
+pub fn repository_directory(tree: &Tree, git_directory: &Path) -> PathBuf {
     let pointer = read_file(&git_directory.join("commondir"));
     let target = pointer.as_deref().and_then(|bytes| control_files::pointer_target(bytes, false));
     let common = target.map(|target| git_directory.join(OsStr::from_bytes(target)));
@@ -250,8 +250,8 @@ mod tests {
         fs::write(git.join("config"), "[include]\npath = more\npath = ../../w/inc\npath = config\n").unwrap();
         fs::write(git.join("more"), "[core]\nhooksPath = .githooks\n").unwrap();
         let tree = tree(&root);
-        assert_eq!(common_directory(&tree, &git.join("worktrees/w")), git);
-        assert_eq!(common_directory(&tree, &git), git);
+        assert_eq!(repository_directory(&tree, &git.join("worktrees/w")), git);
+        assert_eq!(repository_directory(&tree, &git), git);
         let found = read_foreign(&tree, &git.join("worktrees/w"), &git);
         assert_eq!(found.values.len(), 1);
         assert_eq!(found.included.len(), 1);
