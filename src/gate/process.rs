@@ -169,12 +169,12 @@ impl HostProc {
     }
 
     /// The path of an open file; of one that was removed or replaced meanwhile, the one that it had.
-    pub(super) fn path_of_file(&self, object: BorrowedFd<'_>, status: &FileStat) -> Result<Vec<u8>, Errno> {
+    pub(super) fn path_of_file(&self, object: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
         // What d_path() adds (fs/d_path.c). A file that has no name any more is not named so itself.
         const REMOVED: &[u8] = b" (deleted)";
         let mut path = self.path_of(object)?;
         // One in memory never had a name, and what it calls itself may be anything.
-        if status.st_nlink == 0 && path.ends_with(REMOVED) && !path.starts_with(b"/memfd:") {
+        if path.ends_with(REMOVED) && !path.starts_with(b"/memfd:") && fstat(object)?.st_nlink == 0 {
             path.truncate(path.len() - REMOVED.len());
         }
         Ok(path)

@@ -234,14 +234,14 @@ fn describe(
     lookup_path: Option<Vec<u8>>,
 ) -> Result<ReadFile, ReadFailure> {
     check_executable(opened.as_fd(), status).map_err(of_lookup)?;
-    let path = proc.path_of_file(opened.as_fd(), status).map_err(|errno| of_process("file", errno))?;
+    let path = proc.path_of_file(opened.as_fd()).map_err(|errno| of_process("file", errno))?;
     Ok(ReadFile { path, version: FileVersion::of(status), lookup_path })
 }
 
 /// The file that a process executes.
 pub(super) fn executed_file(proc: &HostProc, opened: &OwnedFd) -> Result<ReadFile, Errno> {
     let status = fstat(opened)?;
-    let path = proc.path_of_file(opened.as_fd(), &status)?;
+    let path = proc.path_of_file(opened.as_fd())?;
     Ok(ReadFile { path, version: FileVersion::of(&status), lookup_path: None })
 }
 

@@ -152,7 +152,7 @@ static void *change_file(void *argument) {
     snprintf(aside, sizeof aside, "%s.aside", change->file);
     for (int i = 0; !stop_racing; i++) {
         if (i % 8 == 0) {
-            /* The copy is made by a process of its own: a program that somebody has open for writing cannot be executed. */
+            /* The copy is made by a process of its own: a program that is open for writing cannot be executed. */
             pid_t child = fork();
             if (child == 0) _exit(copy_file(change->copied, aside) ? 1 : 0);
             int status = 1;

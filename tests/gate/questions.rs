@@ -124,7 +124,7 @@ async fn the_arguments_of_all_execs_that_wait_have_a_bound() {
     // Each exec takes some 4 MB as the gate reads it.
     let text = "\
         a=aaaaaaaaaa; a=$a$a$a$a$a$a$a$a$a$a; a=$a$a$a$a$a$a$a$a$a$a; a=$a$a$a$a$a$a$a$a$a$a\n\
-        a=$a$a$a$a$a$a$a$a$a$a; set -- $a $a $a $a $a $a $a $a $a $a; n=0\n\
+        a=$a$a$a$a$a$a$a$a$a$a; set -- $a $a $a $a $a $a $a $a $a $a $a $a $a $a $a $a $a $a; n=0\n\
         while [ $n -lt 30 ]; do /usr/bin/touch asked \"$@\" & n=$((n+1)); done; wait";
     let terminal = script(&session, text).create().await;
     let denied = within("denials", async {
