@@ -294,7 +294,7 @@ impl ProgramResolver for ProfileResolver<'_> {
         let mut script = file.clone();
         loop {
             let line = match script.stability {
-                // Root's own, which the kernel reads for whoever may execute it.
+                // Root's own, which the kernel reads for all that may execute it.
                 PathStability::Fixed => first_line(&script),
                 PathStability::Changeable => {
                     self.rights.run_with(|| first_line(&script)).unwrap_or(Err(Unread))

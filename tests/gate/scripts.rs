@@ -65,8 +65,8 @@ async fn a_script_of_a_request_does_not_run_the_program_that_a_rule_denies() {
                 assert!(!session.workspace.join("made").exists(), "{line}");
             }
             let decisions = records(&gateway, "decision");
-            let first = decisions.first().expect("each decision is recorded")["commands"].to_string();
-            assert!(first.contains("/usr/bin/touch ./s made"), "{first}");
+            let commands = decisions.first().map(|decision| decision["judged"]["commands"].to_string());
+            assert!(commands.is_some_and(|commands| commands.contains("/usr/bin/touch ")), "{decisions:?}");
             // What interprets honest ones needs no rule.
             place(&session.workspace, "s", "#!/bin/sh\necho ran $1\n");
             let done = session.command("./s").args(["touch"]).finish().await;
@@ -142,6 +142,13 @@ async fn first_lines_of_any_length_and_bytes_run_as_outside() {
         let done = session.command("sh").args(["-c", each]).retain(1 << 20).finish().await;
         assert_eq!(results(&done.output), results(&plain.stdout));
         assert_eq!(done.outcome.exec_denials, []);
+    })
+    .await;
+    gateway.stop();
+    // As requests. A rule that asks would ask about the interpreter whose name is no text.
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        prepare(&session.workspace);
         for (name, _) in &scripts {
             let plain = Command::new(format!("./{name}")).arg("end").current_dir(outside.path()).output();
             let Ok(plain) = plain else { continue };

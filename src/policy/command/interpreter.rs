@@ -3,39 +3,7 @@
 //! Pure. An interpreter's path and argument are bytes, as the kernel has them; what rules compare is text, in which bytes that are
 //! not UTF-8 are replaced.
 
-use super::program::Resolved;
-
-/// What runs a script: its first line, with the file that it names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interpreter {
-    /// As the line has it.
-    pub path: Vec<u8>,
-    /// The one argument that the line may have.
-    pub argument: Option<Vec<u8>>,
-    /// The file.
-    pub file: Resolved,
-}
-
-/// What is known of what runs a file: nothing but itself, where it is no script.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Interpreters {
-    /// The interpreter of the script first, then that one's where it is a script too.
-    pub chain: Vec<Interpreter>,
-    /// Whether the last file, or the first one where there is no interpreter, may have another one: it cannot be read.
-    pub may_go_on: bool,
-}
-
-impl Interpreter {
-    /// The path for rules.
-    pub fn path_text(&self) -> String {
-        String::from_utf8_lossy(&self.path).into_owned()
-    }
-
-    /// The argument for rules.
-    pub fn argument_text(&self) -> Option<String> {
-        self.argument.as_ref().map(|argument| String::from_utf8_lossy(argument).into_owned())
-    }
-}
+pub use super::program::{Interpreter, Interpreters};
 
 /// The arguments of the last interpreter of a script, which is executed in its place. `script`: the name that the kernel has for it;
 /// `arguments`: its own, without `argv[0]`, which is dropped; `lines`: path and argument of each interpreter, that of the script first.
@@ -70,7 +38,7 @@ pub fn with_arguments<'a, T>(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::program::Resolved, *};
 
     #[test]
     fn each_interpreter_gets_its_words_the_script_and_the_arguments() {

@@ -4,7 +4,6 @@
 
 use std::{cell::RefCell, collections::HashMap};
 
-use super::interpreter::Interpreters;
 use super::shell::LineCwd;
 
 /// The file that a command word names.
@@ -44,6 +43,38 @@ pub enum PathStability {
     Fixed,
     /// They may.
     Changeable,
+}
+
+/// What runs a script: its first line, with the file that it names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interpreter {
+    /// As the line has it.
+    pub path: Vec<u8>,
+    /// The one argument that the line may have.
+    pub argument: Option<Vec<u8>>,
+    /// The file.
+    pub file: Resolved,
+}
+
+/// What is known of what runs a file: nothing but itself, where it is no script.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Interpreters {
+    /// The interpreter of the script first, then that one's where it is a script too.
+    pub chain: Vec<Interpreter>,
+    /// Whether the last file, or the first one where there is no interpreter, may have another one: it cannot be read.
+    pub may_go_on: bool,
+}
+
+impl Interpreter {
+    /// The path for rules.
+    pub fn path_text(&self) -> String {
+        String::from_utf8_lossy(&self.path).into_owned()
+    }
+
+    /// The argument for rules.
+    pub fn argument_text(&self) -> Option<String> {
+        self.argument.as_ref().map(|argument| String::from_utf8_lossy(argument).into_owned())
+    }
 }
 
 impl Resolved {
