@@ -96,13 +96,16 @@ impl ConfigReferences {
         // What a path goes down to before it goes up again decides where it leads, too.
         let mut way = PathBuf::new();
         for part in path.components() {
-            if part == Component::ParentDir
-                && let Some(way) = tree.below_root(&way)
-            {
+            if part != Component::ParentDir {
+                way.push(part);
+                continue;
+            }
+            if let Some(way) = tree.below_root(&way) {
                 self.add_way(&way, &mut to_scan);
                 to_scan.extend(self.add_ways(&way));
             }
-            way.push(part);
+            way = tree.follow(&way).map_or(way, |followed| followed.target);
+            way.pop();
         }
         to_scan
     }

@@ -44,7 +44,7 @@ const KINDS: [(&str, i64, Bound); 22] = [
     ("file", 20_000, Bound::Memory),
     ("flock", 20_000, Bound::Memory),
     ("range", 20_000, Bound::Memory),
-    ("lease", 10_000, Bound::Memory),
+    ("lease", 10_000, Bound::Refused("EPERM")),
     ("calls", 10_000, Bound::Memory),
 ];
 

@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::{
     fixture::Fixture,
     sockets::{Sockets, let_in, rule},
-    support::{self, Session, eventually, is_root, skip},
+    support::{self, Session, code, eventually, is_root, skip},
 };
 
 const SCRIPT: &str = include_str!("socket_attacks.py");
@@ -172,16 +172,17 @@ async fn a_connection_to_a_socket_that_fails_after_it_was_allowed_has_an_end() {
 async fn a_socket_below_a_root_that_commands_write_to_is_refused() {
     let fixture = Fixture::start();
     let session = Session::open(&fixture.gateway).await;
-    // Two sockets of the host in the workspace, of which a rule allows one.
-    let sockets = Sockets::start_in(&session.workspace, &["named.sock", "other.sock"]);
-    let (named, other) = (sockets.at("named.sock"), sockets.at("other.sock"));
+    // Two sockets of the host in the workspace, of which a rule allows one. They come when the sandbox is there: those before it are covered.
+    let (named, other) = (session.workspace.join("named.sock"), session.workspace.join("other.sock"));
+    let_in(&fixture, &[("named", &named)], &rule("named", "allow", &named));
+    assert_eq!(code(&fixture.command(&session, Network::Proxy, "true").finish().await.outcome), 0);
+    let _sockets = Sockets::start_in(&session.workspace, &["named.sock", "other.sock"]);
     if is_root() {
         for path in [&named, &other, &session.workspace] {
             fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777))
                 .expect("it is ours");
         }
     }
-    let_in(&fixture, &[("named", &named)], &rule("named", "allow", &named));
     // A process that can write there decides which one has the name.
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let done = command(&fixture, &session, &["replace", &text(&named), &text(&other), "/run/host/named"])
