@@ -143,7 +143,7 @@ async fn run_without_a_terminal_is_refused_at_once_and_says_how_to_approve() {
 
     // What another policy has ended nobody can approve any more.
     let mut run_again = waits;
-    run_again[6] = "c";
+    run_again[7] = "c";
     let mut waiting = provost(&gateway, &run_again);
     let waiting = waiting.stderr(std::process::Stdio::piped()).spawn().expect("provost starts");
     pending(&gateway).await;

@@ -106,7 +106,11 @@ async fn a_judged_file_stays_as_a_command_wrote_it_only_when_it_can_run_nothing(
             let write = |content: &str| {
                 format!("mkdir -p \"$(dirname {path})\"; printf '%s\\n' '{content}' > {path} && echo written")
             };
-            let harmless = if entry.get("without").is_some() { "1" } else { "[paths]\ndefault = x" };
+            let harmless = match (entry.get("without"), entry.get("keys")) {
+                (Some(_), _) => "1",
+                (None, Some(_)) => "---\nBUNDLE_PATH: \"vendor/bundle\"",
+                (None, None) => "[paths]\ndefault = x",
+            };
             for (content, stays) in [(harmless, true), (dangerous.as_str(), false)] {
                 let done = session.sh(&write(content)).finish().await;
                 // What is dangerous may be undone before the command has ended.

@@ -300,7 +300,7 @@ impl<'a> Evaluator<'a> {
         };
         let is_function = matches!(seen, CommandSource::AsFunction(_));
         let transparent = (is_builtin && !runs_a_file(given))
-            || (!inner.is_empty() && kinds::is_transparent(&name) && !(is_link_to_many && !is_applet))
+            || (!inner.is_empty() && kinds::is_transparent(&name) && (is_applet || !is_link_to_many))
             || is_function
             || is_profile_shell;
         let otherwise = match &file {

@@ -123,7 +123,7 @@ impl Exec {
         self
     }
 
-    fn as_script(mut self, name: &'static str) -> Self {
+    fn called_script(mut self, name: &'static str) -> Self {
         self.script = Some(name);
         self
     }
@@ -312,7 +312,7 @@ fn a_script_is_allowed_by_its_own_rule_and_denied_by_its_interpreters_too() {
 fn a_script_is_what_the_kernel_calls_it_to_its_interpreter() {
     let policy = policy(&rule("push", "deny", "['git', 'push', '**']", ""));
     let git = |script: &'static str, argument: Option<&str>| {
-        let exec = Exec::of("/work/push x").as_script(script).by(&[("/usr/bin/git", argument)]);
+        let exec = Exec::of("/work/push x").called_script(script).by(&[("/usr/bin/git", argument)]);
         exec.starting_anything().decision(&policy)
     };
     // The name is an argument.
@@ -324,7 +324,7 @@ fn a_script_is_what_the_kernel_calls_it_to_its_interpreter() {
     // As git reads it, this is one word.
     assert_eq!(git("./push", Some("push -f")), Allow);
     let nested = |script: &'static str, by: &[(&str, Option<&str>)]| {
-        Exec::of("/work/push x").as_script(script).by(by).starting_anything().decision(&policy)
+        Exec::of("/work/push x").called_script(script).by(by).starting_anything().decision(&policy)
     };
     assert_eq!(nested("push", &[("/work/own", None), ("/usr/bin/git", None)]), Allow);
     assert_eq!(nested("x", &[("push", None), ("/usr/bin/git", None)]), Deny);
