@@ -109,7 +109,8 @@ fn prepared(root: &Path) {
 
 #[test]
 fn what_becomes_dangerous_after_the_start_is_undone_though_its_own_times_are_older() {
-    let commands: [(&str, fn(&Path)); 6] = [
+    type Work = fn(&Path);
+    let commands: [(&str, Work); 6] = [
         ("a/half/config", |root| fs::create_dir(root.join("a/half/refs")).unwrap()),
         ("a/half/config", |root| fs::rename(root.join("a/old"), root.join("a/half/refs")).unwrap()),
         ("a/whole/.git/config", |root| {
