@@ -3,6 +3,9 @@
 //! What was there before a command ran is accepted as it is. What changes while a command runs is judged. Files are
 //! accessed by descriptor, with the permissions of the calling thread.
 
+mod acceptance;
+mod baseline;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
@@ -23,13 +26,6 @@ use super::{
     tree::{FileContent, Tree},
 };
 use crate::policy::profile::OnChange;
-
-/// The maximum bytes of all control files in the baseline.
-const MAX_BASELINE_BYTES: usize = 16 << 20;
-
-/// The most names of one directory, and the most directories in one another, that are compared with accepted ones.
-const MAX_COPY_NAMES: usize = 256;
-const MAX_COPY_DEPTH: usize = 8;
 
 /// What is said of a change that may be none, and is left alone.
 const UNCERTAIN: &str = "; it may have been there before the command";
@@ -337,107 +333,6 @@ impl IntegrityChecker {
 
     fn quarantine(&self, path: &Path) -> Result<ChangeAction, Errno> {
         self.tree.quarantine(path).map(|()| ChangeAction::Quarantined)
-    }
-
-    /// Whether a tool's file runs nothing that was not accepted: a command cannot have written it, its content is harmless,
-    /// or the baseline has the same content at another path (a copy, a worktree, a renamed directory).
-    fn is_harmless_tool_file(&self, file: &ControlFile) -> bool {
-        if self.read_only.iter().any(|place| file.path.starts_with(place)) {
-            return true;
-        }
-        match &file.content {
-            FileContent::File { bytes, .. } => self.is_file_accepted(&file.path, bytes),
-            FileContent::Directory => {
-                self.baseline.contains_key(&file.path)
-                    || self.scanner.tools.is_harmless_directory(&file.path)
-                    || self.is_directory_accepted(&file.path, MAX_COPY_DEPTH)
-            }
-            FileContent::Absent | FileContent::Link(_) | FileContent::Unsupported(_) => false,
-        }
-    }
-
-    /// Whether another work tree of the repository has the same accepted content by the same name.
-    fn is_accepted_in_another_work_tree(&self, file: &ControlFile) -> bool {
-        let FileContent::File { bytes, .. } = &file.content else { return false };
-        self.scanner.references.counterparts(&file.path).iter().any(|place| {
-            matches!(self.baseline.get(place), Some((_, FileContent::File { bytes: known, .. })) if known == bytes)
-        })
-    }
-
-    fn is_file_accepted(&self, path: &Path, bytes: &[u8]) -> bool {
-        let Some(name) = self.scanner.tools.path_within_tool(path) else { return false };
-        let is_copy = |(known, (role, content)): (&PathBuf, &(Role, FileContent))| {
-            *role == Role::Tool
-                && matches!(content, FileContent::File { bytes: known, .. } if known == bytes)
-                && self.scanner.tools.path_within_tool(known).as_ref() == Some(&name)
-        };
-        self.scanner.tools.is_harmless(path, bytes) || self.baseline.iter().any(is_copy)
-    }
-
-    fn is_directory_accepted(&self, path: &Path, depth: usize) -> bool {
-        let Ok(names) = self.tree.directory(path).and_then(Tree::names) else { return false };
-        depth > 0
-            && names.len() <= MAX_COPY_NAMES
-            && names.iter().filter(|(name, _)| !control_files::is_quarantine_name(name)).all(|(name, _)| {
-                let path = path.join(name);
-                match self.tree.content(&path).0 {
-                    FileContent::File { bytes, .. } => self.is_file_accepted(&path, &bytes),
-                    FileContent::Directory => self.is_directory_accepted(&path, depth - 1),
-                    FileContent::Absent => true,
-                    FileContent::Link(_) | FileContent::Unsupported(_) => false,
-                }
-            })
-    }
-
-    fn update_baseline(&mut self, file: ControlFile, follow: FollowReferences) {
-        let ControlFile { path, role, content, .. } = &file;
-        let (path, role) = (path.clone(), *role);
-        self.scanner.follow_accepted(&self.tree, &path, (role, content), follow);
-        if follow == FollowReferences::No && self.scanner.foreign_pointers.contains(&path) {
-            self.deferred_pointers.insert(path.clone());
-        }
-        if role == Role::Tool
-            && let Some(place) = self.scanner.tools.tool_root(&path)
-        {
-            if *content == FileContent::Absent {
-                self.read_only.remove(&path);
-            } else if follow == FollowReferences::Yes
-                && !self.has_baseline
-                && self.scanner.tools.is_rooted(&place)
-                && matches!(content, FileContent::File { .. } | FileContent::Directory)
-            {
-                self.read_only.insert(place);
-            }
-        }
-        self.store_in_baseline(file);
-    }
-
-    fn store_in_baseline(&mut self, file: ControlFile) {
-        let ControlFile { path, role, content, .. } = file;
-        let before = self.baseline.get(&path).map(|(_, content)| content);
-        if before == Some(&content) {
-            return;
-        }
-        // A missing file, and a directory where git expects a file, are not kept in the baseline.
-        let is_nothing =
-            content == FileContent::Absent || (content == FileContent::Directory && role != Role::Tool);
-        let size = |content: &FileContent| {
-            if let FileContent::File { bytes, .. } = content { bytes.len() } else { 0 }
-        };
-        let known_bytes = self.baseline_bytes - before.map_or(0, size) + size(&content);
-        if known_bytes > MAX_BASELINE_BYTES || (before.is_none() && self.baseline.len() >= MAX_CONTROL_FILES)
-        {
-            self.scanner.set_shortfall(format!(
-                "more than {MAX_CONTROL_FILES} control files or {MAX_BASELINE_BYTES} bytes in them: the rest cannot be restored"
-            ));
-            return;
-        }
-        self.baseline_bytes = known_bytes;
-        match is_nothing {
-            true => drop(self.baseline.remove(&path)),
-            false => drop(self.baseline.insert(path, (role, content))),
-        }
-        self.is_dirty = true;
     }
 }
 

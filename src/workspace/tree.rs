@@ -1,7 +1,9 @@
-//! File operations below the root of a workspace: list, read, restore and quarantine, by descriptor, without following
+//! File operations below the root of a workspace: list and read, and in `undo` restore and quarantine, by descriptor, without following
 //! links and without leaving the file system.
 //!
 //! Decides nothing. Has the permissions of the calling thread, which are the workspace owner's.
+
+mod undo;
 
 use std::{
     collections::BTreeSet,
@@ -17,12 +19,10 @@ use std::{
 use nix::{
     dir::{Dir, Type},
     errno::Errno,
-    fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat, renameat},
+    fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat},
     sys::stat::{FileStat, Mode, SFlag, fchmod, fstat},
-    unistd::{UnlinkatFlags, geteuid, symlinkat, unlinkat, write},
+    unistd::geteuid,
 };
-
-use crate::sys::file::{exchange, rename_absent};
 
 /// The most bytes of a control file that are read; a longer one counts as [`FileContent::Unsupported`].
 pub const MAX_CONTROL_FILE_BYTES: usize = 1 << 20;
@@ -292,56 +292,6 @@ impl Tree {
         Ok(FileContent::File { bytes, mode: stat.st_mode & 0o7777 })
     }
 
-    /// Makes a path hold what it held before. What is there is lost, but for a directory.
-    pub fn restore(&self, path: &Path, before: &FileContent) -> Result<(), Errno> {
-        let (directory, name) = self.open_parent(path)?;
-        let new = suffixed(name, RESTORE_MARK);
-        with_write_permission(&directory, || {
-            make(&directory, &new, before)?;
-            let done = match renameat(&directory, new.as_os_str(), &directory, name) {
-                // A directory is in the place.
-                Err(Errno::EISDIR) => {
-                    rename_to_quarantine(&directory, name)?;
-                    renameat(&directory, new.as_os_str(), &directory, name)
-                }
-                done => done,
-            };
-            if done.is_err() {
-                let _ = unlinkat(&directory, new.as_os_str(), UnlinkatFlags::NoRemoveDir);
-            }
-            done
-        })
-    }
-
-    /// Makes a path hold what it held before, and gives what is there a name that no tool reads: in one step, so that the path is never
-    /// without a file, but on a file system that cannot exchange names. Whether it holds that; if not, nothing is there.
-    ///
-    /// # Errors
-    /// `ENOENT`: nothing was there. Nothing has changed then.
-    pub fn restore_and_quarantine(&self, path: &Path, before: &FileContent) -> Result<bool, Errno> {
-        let (directory, name) = self.open_parent(path)?;
-        let new = suffixed(name, QUARANTINE_MARK);
-        let exchanged = with_write_permission(&directory, || {
-            make(&directory, &new, before)?;
-            exchange(directory.as_fd(), &new, name).inspect_err(|_| {
-                let _ = unlinkat(&directory, new.as_os_str(), UnlinkatFlags::NoRemoveDir);
-            })
-        });
-        match exchanged {
-            Err(Errno::EINVAL) => {
-                self.quarantine(path)?;
-                Ok(self.restore(path, before).is_ok())
-            }
-            done => done.map(|()| true),
-        }
-    }
-
-    /// Renames what is at a path to a name in the same directory that no tool reads.
-    pub fn quarantine(&self, path: &Path) -> Result<(), Errno> {
-        let (directory, name) = self.open_parent(path)?;
-        with_write_permission(&directory, || rename_to_quarantine(&directory, name))
-    }
-
     fn open_parent<'a>(&self, path: &'a Path) -> Result<(OwnedFd, &'a OsStr), Errno> {
         let name = path.file_name().ok_or(Errno::EINVAL)?;
         Ok((self.directory(path.parent().unwrap_or(Path::new("")))?, name))
@@ -364,49 +314,6 @@ fn kind(stat: &FileStat) -> SFlag {
 fn set_mode(place: &OwnedFd, mode: u32) -> Result<(), Errno> {
     let flags = nix::sys::stat::FchmodatFlags::FollowSymlink;
     nix::sys::stat::fchmodat(place, &Tree::proc_fd_path(place), Mode::from_bits_truncate(mode), flags)
-}
-
-fn suffixed(name: &OsStr, part: &str) -> OsString {
-    let mut new = name.to_owned();
-    new.push(part);
-    new.push(ulid::Ulid::generate().to_string());
-    new
-}
-
-fn make(directory: &OwnedFd, name: &OsStr, content: &FileContent) -> Result<(), Errno> {
-    match content {
-        FileContent::File { bytes, mode } => make_file(directory, name, bytes, *mode),
-        FileContent::Link(target) => symlinkat(target.as_path(), directory, name),
-        FileContent::Absent | FileContent::Directory | FileContent::Unsupported(_) => Err(Errno::ENOENT),
-    }
-}
-
-fn make_file(directory: &OwnedFd, name: &OsStr, bytes: &[u8], mode: u32) -> Result<(), Errno> {
-    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let file = nix::fcntl::openat(directory, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
-    let mut left = bytes;
-    let mut written = || -> Result<(), Errno> {
-        while !left.is_empty() {
-            match write(&file, left) {
-                Ok(count) => left = &left[count..],
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        fchmod(&file, Mode::from_bits_truncate(mode & 0o7777))
-    };
-    written().inspect_err(|_| {
-        let _ = unlinkat(directory, name, UnlinkatFlags::NoRemoveDir);
-    })
-}
-
-fn rename_to_quarantine(directory: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
-    let new_name = suffixed(name, QUARANTINE_MARK);
-    match rename_absent(directory.as_fd(), name, &new_name) {
-        // A file system without the flag. The new name is unique.
-        Err(Errno::EINVAL) => renameat(directory, name, directory, new_name.as_os_str()),
-        done => done,
-    }
 }
 
 /// Does something in a directory; where its owner may not write there, the owner is allowed to for as long.

@@ -1,0 +1,67 @@
+//! Which changes run nothing that was not accepted before: copies, other work trees, and what is harmless by its content.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    super::{
+        control_files::{self, ControlFile, Role},
+        tree::{FileContent, Tree},
+    },
+    IntegrityChecker,
+};
+
+/// The most names of one directory, and the most directories in one another, that are compared with accepted ones.
+const MAX_COPY_NAMES: usize = 256;
+const MAX_COPY_DEPTH: usize = 8;
+
+impl IntegrityChecker {
+    /// Whether a tool's file runs nothing that was not accepted: a command cannot have written it, its content is harmless,
+    /// or the baseline has the same content at another path (a copy, a worktree, a renamed directory).
+    pub(super) fn is_harmless_tool_file(&self, file: &ControlFile) -> bool {
+        if self.read_only.iter().any(|place| file.path.starts_with(place)) {
+            return true;
+        }
+        match &file.content {
+            FileContent::File { bytes, .. } => self.is_file_accepted(&file.path, bytes),
+            FileContent::Directory => {
+                self.baseline.contains_key(&file.path)
+                    || self.scanner.tools.is_harmless_directory(&file.path)
+                    || self.is_directory_accepted(&file.path, MAX_COPY_DEPTH)
+            }
+            FileContent::Absent | FileContent::Link(_) | FileContent::Unsupported(_) => false,
+        }
+    }
+
+    /// Whether another work tree of the repository has the same accepted content by the same name.
+    pub(super) fn is_accepted_in_another_work_tree(&self, file: &ControlFile) -> bool {
+        let FileContent::File { bytes, .. } = &file.content else { return false };
+        self.scanner.references.counterparts(&file.path).iter().any(|place| {
+            matches!(self.baseline.get(place), Some((_, FileContent::File { bytes: known, .. })) if known == bytes)
+        })
+    }
+
+    fn is_file_accepted(&self, path: &Path, bytes: &[u8]) -> bool {
+        let Some(name) = self.scanner.tools.path_within_tool(path) else { return false };
+        let is_copy = |(known, (role, content)): (&PathBuf, &(Role, FileContent))| {
+            *role == Role::Tool
+                && matches!(content, FileContent::File { bytes: known, .. } if known == bytes)
+                && self.scanner.tools.path_within_tool(known).as_ref() == Some(&name)
+        };
+        self.scanner.tools.is_harmless(path, bytes) || self.baseline.iter().any(is_copy)
+    }
+
+    fn is_directory_accepted(&self, path: &Path, depth: usize) -> bool {
+        let Ok(names) = self.tree.directory(path).and_then(Tree::names) else { return false };
+        depth > 0
+            && names.len() <= MAX_COPY_NAMES
+            && names.iter().filter(|(name, _)| !control_files::is_quarantine_name(name)).all(|(name, _)| {
+                let path = path.join(name);
+                match self.tree.content(&path).0 {
+                    FileContent::File { bytes, .. } => self.is_file_accepted(&path, &bytes),
+                    FileContent::Directory => self.is_directory_accepted(&path, depth - 1),
+                    FileContent::Absent => true,
+                    FileContent::Link(_) | FileContent::Unsupported(_) => false,
+                }
+            })
+    }
+}
