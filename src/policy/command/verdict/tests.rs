@@ -109,24 +109,44 @@ impl ProgramResolver for LinkedHost {
     }
 }
 
+/// What a request in `/work` is evaluated by, where a line may set any variable and what it hides is asked about.
+fn context<'a>(
+    rules: &'a [Rule],
+    resolver: &'a dyn ProgramResolver,
+    request: &'a RequestContext,
+) -> EvalContext<'a> {
+    EvalContext {
+        rules,
+        resolver,
+        request,
+        own_profile: "workspace",
+        lookup: Lookup::Trusted,
+        unseen: Unseen::Asked,
+        assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
+    }
+}
+
+fn in_work() -> RequestContext {
+    RequestContext { cwd: "/work".into(), ..RequestContext::default() }
+}
+
+fn rules_of(text: &str) -> Vec<Rule> {
+    let file: CaseFile = toml::from_str(text).unwrap_or_else(|e| panic!("{e}"));
+    let compile = |source| Rule::compile(source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
+    file.rule.iter().map(compile).collect()
+}
+
 fn verdict(form: CommandInput<'_>, rules: &[Rule]) -> RuleVerdict {
-    let context = RequestContext { cwd: "/work".into(), ..RequestContext::default() };
-    evaluate_rules(
-        form,
-        EvalContext {
-            rules,
-            resolver: &LinkedHost,
-            request: &context,
-            own_profile: "workspace",
-            lookup: Lookup::Trusted,
-            unseen: Unseen::Asked,
-            assignment_verdict: &|name, _| match name {
-                name if name.starts_with("LD_") || name == "GIT_SSH_COMMAND" => AssignmentVerdict::Denied,
-                "GUARDED" => AssignmentVerdict::Guarded,
-                _ => AssignmentVerdict::Allowed,
-            },
+    let request = in_work();
+    let context = EvalContext {
+        assignment_verdict: &|name, _| match name {
+            name if name.starts_with("LD_") || name == "GIT_SSH_COMMAND" => AssignmentVerdict::Denied,
+            "GUARDED" => AssignmentVerdict::Guarded,
+            _ => AssignmentVerdict::Allowed,
         },
-    )
+        ..context(rules, &LinkedHost, &request)
+    };
+    evaluate_rules(form, context)
 }
 
 #[test]

@@ -21,9 +21,7 @@ decision = "allow"
 argv = ["grep", "**"]
 effects = { profile = "two" }
 "#;
-    let file: CaseFile = toml::from_str(text).unwrap_or_else(|e| panic!("{e}"));
-    let rules: Vec<Rule> =
-        file.rule.iter().filter_map(|s| Rule::compile(s, RuleMode::Enforce).ok()).collect();
+    let rules = rules_of(text);
     let judged = |line| verdict(CommandInput::ShellLine(line, Dialect::Posix), &rules);
     let both = judged("cat x; cat y");
     assert_eq!((both.decision, both.effects.profile), (Decision::Allow, None));

@@ -47,16 +47,8 @@ fn a_variable_that_becomes_arithmetic_hides_what_is_in_it() {
     let rules = rules();
     let with = |value: &str, line: &str| {
         let env = BTreeMap::from([("n".to_owned(), value.to_owned())]);
-        let request = RequestContext { cwd: "/work".into(), env, ..RequestContext::default() };
-        let context = EvalContext {
-            rules: &rules,
-            resolver: &LinkedHost,
-            request: &request,
-            own_profile: "workspace",
-            lookup: Lookup::Trusted,
-            unseen: Unseen::Asked,
-            assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
-        };
+        let request = RequestContext { env, ..in_work() };
+        let context = context(&rules, &LinkedHost, &request);
         evaluate_rules(CommandInput::ShellLine(line, Dialect::Bash), context).decision
     };
     assert_eq!(with("a[$(rm x)]", "ls; ((n))"), Decision::Ask);
@@ -148,16 +140,8 @@ fn a_path_that_the_same_line_may_have_made_a_link_is_asked_about() {
         parse("id='no'\ndecision='deny'\nargv=['rm','**']"),
     ];
     let decide = |line: &str| {
-        let request = RequestContext { cwd: "/work".into(), ..RequestContext::default() };
-        let context = EvalContext {
-            rules: &rules,
-            resolver: &Changeable,
-            request: &request,
-            own_profile: "workspace",
-            lookup: Lookup::Trusted,
-            unseen: Unseen::Asked,
-            assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
-        };
+        let request = in_work();
+        let context = context(&rules, &Changeable, &request);
         evaluate_rules(CommandInput::ShellLine(line, Dialect::Bash), context).decision
     };
     for line in [
@@ -196,20 +180,13 @@ fn what_runs_without_a_path_is_another_program_where_the_system_has_another() {
     let rules = [Rule::compile(&allowed, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"))];
     let decide = |line: &str, lookup, env: &[(&str, &str)]| {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let request = RequestContext { cwd: "/work".into(), env, ..RequestContext::default() };
+        let request = RequestContext { env, ..in_work() };
         let setting = |name: &str, _: Option<&str>| match name {
             "GUARDED" => AssignmentVerdict::Guarded,
             _ => AssignmentVerdict::Allowed,
         };
-        let context = EvalContext {
-            rules: &rules,
-            resolver: &TwoTools,
-            request: &request,
-            own_profile: "workspace",
-            lookup,
-            unseen: Unseen::Asked,
-            assignment_verdict: &setting,
-        };
+        let context =
+            EvalContext { lookup, assignment_verdict: &setting, ..context(&rules, &TwoTools, &request) };
         evaluate_rules(CommandInput::ShellLine(line, Dialect::Bash), context).decision
     };
     let usual: &[(&str, &str)] = &[("PATH", "/opt/safe:/usr/bin"), ("HOME", "/home/agent")];

@@ -24,25 +24,11 @@ impl ProgramResolver for Links {
 }
 
 fn decide(rules: &[Rule], line: &str, unseen: Unseen) -> [Decision; 2] {
-    let request = RequestContext { cwd: "/work".into(), ..RequestContext::default() };
-    let context = EvalContext {
-        rules,
-        resolver: &Links,
-        request: &request,
-        own_profile: "workspace",
-        lookup: Lookup::Trusted,
-        unseen,
-        assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
-    };
+    let request = in_work();
+    let context = EvalContext { unseen, ..context(rules, &Links, &request) };
     let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     [CommandInput::ShellLine(line, Dialect::Bash), CommandInput::Argv(&words)]
         .map(|form| evaluate_rules(form, context).decision)
-}
-
-fn rules_of(text: &str) -> Vec<Rule> {
-    let file: CaseFile = toml::from_str(text).unwrap_or_else(|e| panic!("{e}"));
-    let compile = |source| Rule::compile(source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
-    file.rule.iter().map(compile).collect()
 }
 
 const OPEN: &str = r#"

@@ -5,28 +5,13 @@ use super::*;
 /// What is decided about a line, where anything else may run.
 fn decide(rule: &str, line: &str) -> Decision {
     let anything = "[[rule]]\nid = 'anything'\ndecision = 'allow'\nargv = ['**']\n";
-    let file: CaseFile = toml::from_str(&format!("{anything}[[rule]]\nid = 'r'\ndecision = 'deny'\n{rule}"))
-        .unwrap_or_else(|error| panic!("{error}"));
-    decide_by(&file, line)
+    decide_by(&rules_of(&format!("{anything}[[rule]]\nid = 'r'\ndecision = 'deny'\n{rule}")), line)
 }
 
-fn decide_by(file: &CaseFile, line: &str) -> Decision {
-    let rules: Vec<Rule> = file
-        .rule
-        .iter()
-        .map(|source| Rule::compile(source, RuleMode::Enforce).unwrap_or_else(|error| panic!("{error}")))
-        .collect();
-    let request = RequestContext { cwd: "/work".into(), ..RequestContext::default() };
-    let context = EvalContext {
-        rules: &rules,
-        resolver: &NominalResolver,
-        request: &request,
-        own_profile: "workspace",
-        lookup: Lookup::Trusted,
-        unseen: Unseen::Asked,
-        assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
-    };
-    evaluate_rules(CommandInput::ShellLine(line, Dialect::Bash), context).decision
+fn decide_by(rules: &[Rule], line: &str) -> Decision {
+    let request = in_work();
+    let line = CommandInput::ShellLine(line, Dialect::Bash);
+    evaluate_rules(line, context(rules, &NominalResolver, &request)).decision
 }
 
 #[test]
@@ -97,28 +82,17 @@ fn a_link_to_a_program_under_another_name_ends_its_options_as_the_program_does()
     }
     let text = "[[rule]]\nid = 'any'\ndecision = 'allow'\nargv = ['**']\n\
                 [[rule]]\nid = 'd'\ndecision = 'deny'\nargv = ['find', '**']\nflags = ['-delete']\n";
-    let file: CaseFile = toml::from_str(text).unwrap_or_else(|error| panic!("{error}"));
-    let rules: Vec<Rule> =
-        file.rule.iter().filter_map(|source| Rule::compile(source, RuleMode::Enforce).ok()).collect();
-    let request = RequestContext { cwd: "/work".into(), ..RequestContext::default() };
-    let context = EvalContext {
-        rules: &rules,
-        resolver: &Linked,
-        request: &request,
-        own_profile: "workspace",
-        lookup: Lookup::Trusted,
-        unseen: Unseen::Asked,
-        assignment_verdict: &|_, _| AssignmentVerdict::Allowed,
-    };
+    let rules = rules_of(text);
+    let request = in_work();
+    let context = context(&rules, &Linked, &request);
     let words: Vec<String> = ["./git", "--", "x", "-delete"].map(str::to_owned).to_vec();
     assert_eq!(evaluate_rules(CommandInput::Argv(&words), context).decision, Decision::Deny);
 }
 
 #[test]
 fn a_permission_with_a_flag_covers_the_flag_and_not_its_contrary() {
-    let of = |argv: &str, flags: &str| -> CaseFile {
-        let text = format!("[[rule]]\nid = 'r'\ndecision = 'allow'\nargv = {argv}\nflags = {flags}");
-        toml::from_str(&text).unwrap_or_else(|error| panic!("{error}"))
+    let of = |argv: &str, flags: &str| {
+        rules_of(&format!("[[rule]]\nid = 'r'\ndecision = 'allow'\nargv = {argv}\nflags = {flags}"))
     };
     let push = of("['git', 'push', '**']", "['--dry-run']");
     let apply = of("['kubectl', ['apply', 'delete'], '**']", "['--dry-run=client']");

@@ -13,17 +13,10 @@ rule = [
 const ONLY: &str = r#"rule = [{ id = "ls", decision = "allow", argv = ["ls", "**"] }]"#;
 
 fn decide(rules: &str, line: &str, unseen: Unseen) -> Decision {
-    let file: CaseFile = toml::from_str(rules).unwrap_or_else(|e| panic!("{e}"));
-    let compile = |source| Rule::compile(source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
-    let rules: Vec<Rule> = file.rule.iter().map(compile).collect();
+    let rules = rules_of(rules);
     let env = [("SET".to_owned(), "1".to_owned())].into();
-    let request = RequestContext { cwd: "/work".into(), env, ..RequestContext::default() };
+    let request = RequestContext { env, ..in_work() };
     let context = EvalContext {
-        rules: &rules,
-        resolver: &NominalResolver,
-        request: &request,
-        own_profile: "workspace",
-        lookup: Lookup::Trusted,
         unseen,
         assignment_verdict: &|name, _| match name {
             "DENIED" => AssignmentVerdict::Denied,
@@ -31,6 +24,7 @@ fn decide(rules: &str, line: &str, unseen: Unseen) -> Decision {
             "GUARDED" | "SET" | "ENV" | "IFS" | "MY_EDITOR" => AssignmentVerdict::Guarded,
             _ => AssignmentVerdict::Allowed,
         },
+        ..context(&rules, &NominalResolver, &request)
     };
     evaluate_rules(CommandInput::ShellLine(line, Dialect::Bash), context).decision
 }
