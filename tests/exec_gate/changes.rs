@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use crate::{
     attack::{Attack, run_outside},
     execs::RULES,
-    sandbox::{Sandbox, can_launch},
+    sandbox::{Gateway, Sandbox, can_launch},
 };
 
 const TOOL: &str =
@@ -43,18 +43,39 @@ fn a_file_that_is_changed_around_its_exec_is_executed() {
     }
 }
 
+/// A sandbox with a file `./broken`, which the kernel refuses to execute and no rule does; and the program that tries.
+fn with_broken() -> (Sandbox, Gateway, String) {
+    let attack = Attack::compiled("execs");
+    let sandbox = Sandbox::launch();
+    let program = sandbox.place(&attack).display().to_string();
+    let broken = sandbox.work.path().join("broken");
+    fs::write(&broken, "no program").unwrap();
+    fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
+    let gateway = sandbox.gateway(&format!("{RULES}{TOOL}"));
+    (sandbox, gateway, program)
+}
+
+#[test]
+fn a_thread_whose_exec_failed_executes_again_at_once() {
+    if !can_launch() {
+        return;
+    }
+    let (mut sandbox, mut gateway, program) = with_broken();
+    for (threads, count, failed) in [("1", "500", "failed 500\n"), ("4", "100", "failed 400\n")] {
+        let argv = [&program, "failing", threads, count, "./broken"];
+        assert_eq!(sandbox.run_argv(&mut gateway, &argv), failed);
+    }
+    assert_eq!(gateway.denials(), []);
+    // Nothing that was seized is left so.
+    assert_eq!(sandbox.run_argv(&mut gateway, &[&program, "plain", "/bin/echo", "still"]), "still\n");
+}
+
 #[test]
 fn a_call_after_an_exec_that_failed_is_not_interrupted() {
     if !can_launch() {
         return;
     }
-    let attack = Attack::compiled("execs");
-    let mut sandbox = Sandbox::launch();
-    let program = sandbox.place(&attack).display().to_string();
-    let broken = sandbox.work.path().join("broken");
-    fs::write(&broken, "no program").unwrap();
-    fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
-    let mut gateway = sandbox.gateway(&format!("{RULES}{TOOL}"));
+    let (mut sandbox, mut gateway, program) = with_broken();
     let argv = [&program, "waiting", "200", "./broken"];
     assert_eq!(sandbox.run_argv(&mut gateway, &argv), "interrupted 0\n");
 }

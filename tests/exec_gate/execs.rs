@@ -164,28 +164,6 @@ fn an_exec_that_is_only_asked_about_is_answered_by_the_same_rules() {
 }
 
 #[test]
-fn a_thread_whose_exec_failed_executes_again_at_once() {
-    if !can_launch() {
-        return;
-    }
-    let attack = Attack::compiled("execs");
-    let mut sandbox = Sandbox::launch();
-    let program = sandbox.place(&attack).display().to_string();
-    let broken = sandbox.work.path().join("broken");
-    fs::write(&broken, "no program").unwrap();
-    fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).unwrap();
-    let rule = "[[rule]]\nid = 'broken'\ndecision = 'allow'\nargv = ['./broken', '**']\n";
-    let mut gateway = sandbox.gateway(&format!("{RULES}{rule}"));
-    for (threads, count, failed) in [("1", "500", "failed 500\n"), ("4", "100", "failed 400\n")] {
-        let argv = [&program, "failing", threads, count, "./broken"];
-        assert_eq!(sandbox.run_argv(&mut gateway, &argv), failed);
-    }
-    assert_eq!(gateway.denials(), []);
-    // Nothing that was seized is left so.
-    assert_eq!(sandbox.run_argv(&mut gateway, &[&program, "plain", "/bin/echo", "still"]), "still\n");
-}
-
-#[test]
 fn what_another_process_traces_is_not_executed() {
     if !can_launch() {
         return;

@@ -20,10 +20,11 @@ async fn whatever_takes_its_place_a_configuration_is_put_back() {
     }
     let gateway = gateway();
     for command in [
-        "rm .git/config; mkfifo .git/config",
+        // In one step: a look between the removal and what comes then would find nothing to put back.
+        "mkfifo own; mv -f own .git/config",
         "truncate -s 2G .git/config",
-        "rm .git/config; ln -s /dev/zero .git/config",
-        "rm .git/config; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\".git/config\")'",
+        "ln -s /dev/zero own; mv -f own .git/config",
+        "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"own\")'; mv -f own .git/config",
         "git config core.fsmonitor ./x; chmod 000 .git/config",
         "git config core.fsmonitor ./x; chmod 000 .git",
     ] {
