@@ -112,6 +112,10 @@ impl Gate {
             Err(ReadFailure::Errno(errno)) => return self.fail(call.id, errno),
             Err(ReadFailure::Unreadable(reason)) => {
                 let exec = describe_call(&self.proc, &call);
+                // Else it is another thread's that has the number now.
+                if !seccomp_listener::is_waiting(self.seccomp.as_fd(), call.id) {
+                    return;
+                }
                 return self.deny(call.id, &terminal_id, exec, Cause::Unreadable, "", &reason);
             }
         };
