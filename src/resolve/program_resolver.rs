@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    found_file::{Unread, first_line, is_executable, is_unchanged, to_resolved},
+    found_file::{FirstLines, first_line, is_executable, is_unchanged, to_resolved},
     shebang,
 };
 use crate::{
@@ -38,6 +38,9 @@ const MAX_NAMES: usize = 16_384;
 
 /// How long a cached name is valid. A newly installed program is found after this time.
 const CACHE_TTL: Duration = Duration::from_secs(1);
+
+/// How often a path is followed that leads to another file each time, before what it leads to counts as unknown.
+const MAX_LOOKS: usize = 100;
 
 /// The longest chain of scripts that interpret one another: as many as the kernel allows (execve(2), ELOOP).
 const MAX_INTERPRETERS: usize = 5;
@@ -99,6 +102,7 @@ pub struct ProfileResolver<'a> {
     cache: &'a ProgramCache,
     /// Part of the cache key: profiles that show different files have different keys.
     key: u64,
+    first_lines: FirstLines,
 }
 
 /// A directory or file of the host that the sandbox shows.
@@ -130,7 +134,7 @@ impl<'a> ProfileResolver<'a> {
             files.writable.iter().map(real).map(|path| VisibleDirectory { path, access: Access::Write });
         let roots = roots.into_iter().map(|path| VisibleDirectory { path, access: files.workspace });
         let visible = read_only.chain(writable).chain(roots).collect();
-        Self { profile, visible, rights, cache, key: hasher.finish() }
+        Self { profile, visible, rights, cache, key: hasher.finish(), first_lines: FirstLines::default() }
     }
 
     fn visibility(&self, path: &Path) -> Visibility {
@@ -237,6 +241,22 @@ impl<'a> ProfileResolver<'a> {
         not_executable.unwrap_or(Resolved::Missing)
     }
 
+    /// A file that was found, if it is there still; with its first line where it can be exchanged. `None` where another is there by now.
+    fn still(&self, file: FileId) -> Option<Resolved> {
+        match file.stability {
+            PathStability::Fixed => is_unchanged(&file).then_some(Resolved::File(file)),
+            PathStability::Changeable => {
+                let read = self.rights.run_with(|| self.first_lines.read(file));
+                read.map_or(Some(Resolved::Unknown), |read| read.map(Resolved::File))
+            }
+        }
+    }
+
+    /// Looks until what was found is what is there.
+    fn look_until_still(&self, look: impl Fn() -> Option<Resolved>) -> Resolved {
+        (0..MAX_LOOKS).find_map(|_| look()).unwrap_or(Resolved::Unknown)
+    }
+
     fn cached(&self, name: &str) -> Option<Resolved> {
         let names = self.cache.names.lock().unwrap_or_else(PoisonError::into_inner);
         let (when, found) = names.get(&(self.key, name.to_owned()))?;
@@ -259,16 +279,19 @@ impl<'a> ProfileResolver<'a> {
 
 impl ProgramResolver for ProfileResolver<'_> {
     fn find_in_path(&self, name: &str) -> Resolved {
-        let found = self.lookup(name);
-        // A cached file that was replaced or changed is resolved again.
-        match &found {
-            Resolved::File(file) if !is_unchanged(file) => {
+        self.look_until_still(|| {
+            let found = self.lookup(name);
+            let still = match &found {
+                Resolved::File(file) => self.still(file.clone()),
+                _ => return Some(found),
+            };
+            if still.is_none() {
+                // A cached file that was replaced or changed is resolved again.
                 let key = (self.key, name.to_owned());
                 self.cache.names.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-                self.lookup(name)
             }
-            _ => found,
-        }
+            still
+        })
     }
 
     fn is_named(&self, file: &Resolved, name: &str) -> bool {
@@ -276,8 +299,12 @@ impl ProgramResolver for ProfileResolver<'_> {
     }
 
     fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
-        let resolved = self.rights.run_with(|| self.resolve(&Path::new(cwd).join(path)));
-        match resolved.unwrap_or(Resolved::Unknown) {
+        let whole = Path::new(cwd).join(path);
+        let look = || match self.rights.run_with(|| self.resolve(&whole)).unwrap_or(Resolved::Unknown) {
+            Resolved::File(file) if file.stability == PathStability::Changeable => self.still(file),
+            other => Some(other),
+        };
+        match self.look_until_still(look) {
             // The command is executed by the path that the caller named.
             Resolved::File(file) => Resolved::File(FileId { lookup_path: path.to_owned(), ..file }),
             other => other,
@@ -296,9 +323,7 @@ impl ProgramResolver for ProfileResolver<'_> {
             let line = match script.stability {
                 // Root's own, which the kernel reads for all that may execute it.
                 PathStability::Fixed => first_line(&script),
-                PathStability::Changeable => {
-                    self.rights.run_with(|| first_line(&script)).unwrap_or(Err(Unread))
-                }
+                PathStability::Changeable => self.first_lines.get(&script),
             };
             let Ok(line) = line else { return Interpreters { chain, may_go_on: true } };
             let Some(shebang::Shebang { path, argument }) = line else {
@@ -512,7 +537,10 @@ mod tests {
         assert_eq!((chain.chain.len(), chain.may_go_on), (MAX_INTERPRETERS, true));
         let Resolved::File(file) = view.resolve_path("./plain", cwd) else { panic!("no file") };
         script("plain", "#!./inner\n");
-        assert!(view.interpreters(&file, cwd).may_go_on, "another version of it");
+        assert_eq!(view.interpreters(&file, cwd), Interpreters::default(), "as it was when it was found");
+        let Resolved::File(changed) = view.resolve_path("./plain", cwd) else { panic!("no file") };
+        assert_eq!((changed.inode, changed != file), (file.inode, true));
+        assert_eq!(view.interpreters(&changed, cwd).chain.len(), 3);
     }
 
     #[test]

@@ -76,9 +76,14 @@ async fn the_denied_program_works_outside_and_is_denied_inside(session: &Session
 
 /// Exchanges `x` for a link to the denied program, and back.
 fn swapping(session: &Session, honest: &[u8]) -> Again {
+    swapping_for(session, honest, Path::new("/usr/bin/id"))
+}
+
+/// Exchanges `x` for a link to another file, and back.
+fn swapping_for(session: &Session, honest: &[u8], denied: &Path) -> Again {
     let (x, other) = (session.workspace.join("x"), session.workspace.join("other"));
     program(&x, honest);
-    symlink("/usr/bin/id", &other).expect("a link can be made");
+    symlink(denied, &other).expect("a link can be made");
     Again::and_again(move || exchange(&x, &other))
 }
 
@@ -114,6 +119,24 @@ async fn a_script_that_is_swapped_for_a_denied_program_never_runs_that() {
         let attack = swapping(session, b"#!/bin/true\n");
         let outcomes =
             many(|| session.command("./x"), "", 1_000, |t| t.denied > 0 && t.changed > 0 && t.ran > 0).await;
+        drop(attack);
+        println!("{outcomes:?}");
+        assert!(outcomes.denied > 0 && outcomes.changed > 0 && outcomes.ran > 0, "{outcomes:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_is_swapped_for_one_that_a_denied_program_interprets_never_runs_that() {
+    let gateway = gateway();
+    in_session(&gateway, async |session| {
+        the_denied_program_works_outside_and_is_denied_inside(session).await;
+        let denied = session.workspace.join("denied");
+        program(&denied, b"#!/usr/bin/id\n");
+        assert_eq!(session.command("./denied").refusal().await.meta("rule"), "no-id");
+        let attack = swapping_for(session, b"#!/bin/true\n", &denied);
+        let outcomes =
+            many(|| session.command("./x"), "", 300, |t| t.denied > 0 && t.changed > 0 && t.ran > 0).await;
         drop(attack);
         println!("{outcomes:?}");
         assert!(outcomes.denied > 0 && outcomes.changed > 0 && outcomes.ran > 0, "{outcomes:?}");
