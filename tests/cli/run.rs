@@ -348,7 +348,7 @@ fn a_signal_stops_the_whole_tree() {
 #[test]
 fn a_command_that_stays_after_a_hangup_is_stopped() {
     let place = Place::new();
-    let script = "trap 'echo hung up' HUP; echo ready; while :; do sleep 0.05; done";
+    let script = "trap 'echo hung up' HUP; echo ready; while :; do sleep 0.05 & wait $!; done";
     let mut running = Running::start(place.run(&[], &["sh", "-c", script]).stdout(Stdio::piped()));
     assert_eq!(running.line(), "ready");
     running.signal(Signal::SIGHUP);
@@ -431,7 +431,7 @@ fn a_second_interrupt_stops_and_a_third_kills_at_once() {
     fs::write(&policy, patient).expect("the policy can be written");
     // Short sleeps: a signal that comes just before one is heard after it.
     let script = format!(
-        "sleep {mark} & trap 'echo asked' TERM; trap 'echo interrupted' INT; echo ready; while :; do sleep 0.1; done"
+        "sleep {mark} & trap 'echo asked' TERM; trap 'echo interrupted' INT; echo ready; while :; do sleep 0.1 & wait $!; done"
     );
     let mut run = place.run(&[], &["sh", "-c", &script]);
     let mut running = Running::start(run.stdout(Stdio::piped()));

@@ -257,7 +257,7 @@ fn signals_reach_the_line_and_a_shell_that_is_killed_leaves_nothing() {
     let mut trapped = call(
         &place,
         &gateway,
-        &["-c", "trap 'echo trapped; exit 4' INT; echo ready; while :; do sleep 0.05; done"],
+        &["-c", "trap 'echo trapped; exit 4' INT; echo ready; while :; do sleep 0.05 & wait $!; done"],
     );
     let mut trapped = Running::start(trapped.stdout(Stdio::piped()));
     assert_eq!(trapped.line(), "ready");
@@ -265,7 +265,7 @@ fn signals_reach_the_line_and_a_shell_that_is_killed_leaves_nothing() {
     assert_eq!((trapped.line().as_str(), trapped.end().code()), ("trapped", Some(4)));
     let line =
         "trap 'echo usr1' USR1; trap 'echo usr2' USR2; trap 'echo quit' QUIT; trap 'echo hup; exit 5' HUP
-        echo ready; while :; do sleep 0.05; done";
+        echo ready; while :; do sleep 0.05 & wait $!; done";
     let mut trapped =
         Running::start(call(&place, &gateway, &["-c", line]).stdout(Stdio::piped()).stderr(Stdio::null()));
     assert_eq!(trapped.line(), "ready");

@@ -133,7 +133,7 @@ fn stop_ends_the_tree_and_wait_exits_with_its_status() {
 #[test]
 fn kill_sends_the_signal_that_is_named() {
     let mut fixture = Fixture::new();
-    let script = "trap 'echo got HUP; exit 7' HUP; echo ready; while :; do sleep 0.05; done";
+    let script = "trap 'echo got HUP; exit 7' HUP; echo ready; while :; do sleep 0.05 & wait $!; done";
     let terminal = fixture.start(script, v1::OutputMode::Merged);
     eventually("the command has set its trap", || {
         stdout(&fixture.provost(&["logs", &terminal])) == "ready\n"

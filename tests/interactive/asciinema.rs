@@ -73,7 +73,7 @@ async fn recordings_play_in_asciinema() {
         let script = r"printf '\033]0;a title\007\033[1;31mred\033[0m 日本 e\314\201 \360\237\216\211\r\n'
             while [ ! -e go ]; do sleep 0.05; done
             printf '\033[?1049h\033[3;5Hfull screen\033[?1049l'; printf 'a\tb\b\bc\n\033[7minverse\033[27m\033[K\n'
-            trap 'stty size; exit 3' WINCH; echo ready; while :; do sleep 0.05; done";
+            trap 'stty size; exit 3' WINCH; echo ready; while :; do sleep 0.05 & wait $!; done";
         let terminal = session.sh(script).pty(60, 12).create().await;
         let (named, recording) = (address(&gateway), session.workspace.join("run.cast"));
         let provost = Path::new(env!("CARGO_BIN_EXE_provost"));

@@ -348,7 +348,7 @@ async fn logs_are_text_and_recordings_are_played() {
 async fn a_new_size_is_an_event_of_a_recording_before_what_the_program_writes_then() {
     let gateway = Gateway::start();
     in_session(&gateway, async |session| {
-        let script = "trap 'echo new-size; exit 3' WINCH; echo ready; while :; do sleep 0.05; done";
+        let script = "trap 'echo new-size; exit 3' WINCH; echo ready; while :; do sleep 0.05 & wait $!; done";
         let terminal = session.sh(script).pty(80, 24).create().await;
         let named = address(&gateway);
         let recording = gateway.directory().join("resized.cast");

@@ -40,7 +40,9 @@ async fn a_command_has_its_terminal_by_name_as_controlling_terminal_and_nothing_
 #[tokio::test]
 async fn ctrl_c_reaches_the_foreground_group() {
     in_session(&Gateway::shared(), async |session| {
-        let terminal = session.sh("echo started; sleep 1000; echo never").pty(80, 24).create().await;
+        // Not dash, which takes no signal while it starts a program, and loses it.
+        let script = ["-c", "echo started; sleep 1000; echo never"];
+        let terminal = session.command("bash").args(script).pty(80, 24).create().await;
         terminal.until("started").await;
         terminal.types(INTERRUPT).await;
         let outcome = terminal.wait().await;
@@ -97,7 +99,7 @@ async fn interrupt_job(terminal: &crate::support::Terminal) {
 #[tokio::test]
 async fn a_new_size_is_seen_by_the_program_and_by_callers() {
     in_session(&Gateway::shared(), async |session| {
-        let script = "trap 'stty size' WINCH; echo started; while :; do sleep 0.02; done";
+        let script = "trap 'stty size' WINCH; echo started; while :; do sleep 0.02 & wait $!; done";
         let terminal = session.sh(script).pty(80, 24).create().await;
         terminal.until("started").await;
         terminal.resize(100, 30).await.expect("it can be resized");
@@ -245,7 +247,7 @@ async fn a_shell_at_its_prompt_is_hung_up_by_a_kill() {
 async fn what_goes_on_after_it_was_hung_up_is_hung_up_again() {
     in_session(&Gateway::shared(), async |session| {
         let script =
-            "trap '' TERM; trap 'echo again; trap - HUP' HUP; echo ready; while :; do sleep 0.1; done";
+            "trap '' TERM; trap 'echo again; trap - HUP' HUP; echo ready; while :; do sleep 0.1 & wait $!; done";
         let terminal = session.sh(script).pty(80, 24).create().await;
         terminal.until("ready").await;
         terminal.kill(Some(LONG_GRACE)).await;
@@ -358,7 +360,8 @@ async fn an_ordinary_user_has_the_same() {
     let lines: Vec<&str> = text.split("\r\n").collect();
     assert!(lines[0].starts_with("/dev/pts/"), "{text:?}");
     assert_eq!(lines[1..], ["20 90", "600", "through", ""], "{text:?}");
-    let terminal = session.sh("echo started; sleep 1000").pty(80, 24).create().await;
+    let script = ["-c", "echo started; sleep 1000; echo never"];
+    let terminal = session.command("bash").args(script).pty(80, 24).create().await;
     terminal.until("started").await;
     terminal.types(INTERRUPT).await;
     assert_eq!(signal_name(&terminal.wait().await), "SIGINT");

@@ -71,7 +71,7 @@ async fn a_second_kill_with_a_shorter_grace_is_obeyed() {
 async fn any_signal_can_be_sent_and_is_not_called_a_kill() {
     in_session(&Gateway::shared(), async |session| {
         let script =
-            "trap 'echo usr1' USR1; trap 'echo int; exit 4' INT; echo ready; while :; do sleep 0.02; done";
+            "trap 'echo usr1' USR1; trap 'echo int; exit 4' INT; echo ready; while :; do sleep 0.02 & wait $!; done";
         let terminal = session.sh(script).create().await;
         terminal.until("ready").await;
         terminal.signal("SIGUSR1").await.expect("it runs");
@@ -189,7 +189,7 @@ async fn a_time_limit_leaves_a_command_its_grace() {
         // Each of its pauses is told to end too.
         let script =
             "trap 'told=1; while [ $told -lt 40 ]; do sleep 0.05; told=$((told+1)); done; exit 9' TERM
-            echo ready; while :; do sleep 0.05; done";
+            echo ready; while :; do sleep 0.05 & wait $!; done";
         let terminal = session
             .sh(script)
             .grace(LONG)

@@ -93,7 +93,7 @@ fn a_command_that_takes_long_goes_on_and_is_waited_for_written_to_and_stopped() 
     assert!(stopped.starts_with("stopped on request; ended by SIGTERM"), "{stopped}");
     let looping = peer.tool(
         "start_command",
-        json!({ "command": "trap 'echo got it; exit 7' INT; echo ready; while :; do sleep 0.01; done" }),
+        json!({ "command": "trap 'echo got it; exit 7' INT; echo ready; while :; do sleep 0.01 & wait $!; done" }),
     );
     while !peer.text("read_output", json!({ "id": id(&looping) })).contains("ready") {}
     peer.tool("kill_command", json!({ "id": id(&looping), "signal": "INT" }));

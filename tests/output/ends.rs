@@ -105,7 +105,7 @@ async fn a_follower_is_told_the_outcome_at_the_end() {
 async fn a_killed_commands_last_output_is_kept() {
     in_session(&Gateway::shared(), async |session| {
         let terminal = session
-            .sh("exec 2>/dev/null; trap 'echo cleaning; exit 8' TERM; echo ready; while :; do sleep 0.1; done")
+            .sh("exec 2>/dev/null; trap 'echo cleaning; exit 8' TERM; echo ready; while :; do sleep 0.1 & wait $!; done")
             .create()
             .await;
         terminal.until("ready").await;

@@ -153,7 +153,7 @@ async fn a_foreground_run_that_ends_with_no_gateway_there_has_its_last_bytes_and
 async fn a_signal_to_a_foreground_run_reaches_its_command_after_a_restart() {
     let gateway = Gateway::start();
     let workspace = tempfile::tempdir().expect("a directory can be made");
-    let script = "trap 'echo caught; exit 3' INT; echo begun; while :; do sleep 0.05; done";
+    let script = "trap 'echo caught; exit 3' INT; echo begun; while :; do sleep 0.05 & wait $!; done";
     let mut child = run(&gateway, workspace.path(), &["sh", "-c", script], Stdio::null());
     let mut stdout = child.stdout.take().expect("it is piped");
     let mut read = Vec::new();

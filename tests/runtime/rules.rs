@@ -478,7 +478,7 @@ fn requests_are_answered_exactly() {
     let stop = Stop { terminal_id: "term_none".into(), cause: 1, grace_ms: None };
     assert_eq!(client.done(Request::Stop(stop)), libc::ENOENT);
     let held = client
-        .spawn(shell("term_1", "trap 'echo got' USR1; echo ready; while :; do sleep 0.05; done"))
+        .spawn(shell("term_1", "trap 'echo got' USR1; echo ready; while :; do sleep 0.05 & wait $!; done"))
         .unwrap();
     let again = client.spawn(shell("term_1", ":")).map(drop).unwrap_err();
     assert_eq!((again.stage(), again.errno), (Stage::SpawnResources, libc::EEXIST));
