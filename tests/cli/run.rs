@@ -67,6 +67,10 @@ fn what_cannot_be_executed_is_126() {
     let output = place.output(&["--report", "/dev/stderr"], &["./script"]);
     assert_eq!(code(&output), 126, "{}", shown(&output));
     assert_eq!(final_object(&output)["error"]["reason"], "BAD_INTERPRETER");
+    // The sandbox has its own, which is not the file that was evaluated.
+    let output = place.output(&[], &["/etc/passwd"]);
+    assert_eq!(code(&output), 126, "{}", shown(&output));
+    assert!(stderr(&output).contains("the sandbox has a file of its own"), "{}", shown(&output));
 }
 
 #[test]

@@ -124,7 +124,14 @@ fn sentence(status: &Status) -> String {
 fn exit_status_of(code: Code, reason: &str) -> u8 {
     match (code, reason) {
         (_, "COMMAND_NOT_FOUND") => NOT_FOUND,
-        (_, "NOT_EXECUTABLE" | "PERMISSION_DENIED" | "BAD_INTERPRETER" | "ARGUMENT_LIST_TOO_LONG") => NOT_RUN,
+        (
+            _,
+            "NOT_EXECUTABLE"
+            | "PERMISSION_DENIED"
+            | "BAD_INTERPRETER"
+            | "ARGUMENT_LIST_TOO_LONG"
+            | "PROGRAM_CHANGED",
+        ) => NOT_RUN,
         (Code::PermissionDenied, _) => NOT_RUN,
         _ => PROVOST_FAILED,
     }
@@ -135,6 +142,9 @@ fn advice_for(code: Code, reason: &str) -> Option<String> {
     let text = match (code, reason) {
         (_, "COMMAND_NOT_FOUND") => {
             "a bare name is looked for in the profile's path, and only directories that the profile shows are there"
+        }
+        (_, "PROGRAM_CHANGED") => {
+            "it changed meanwhile, or the sandbox has a file of its own at this path, as it has /etc/passwd"
         }
         (_, "CONFINEMENT_UNAVAILABLE") => {
             "run `provost doctor` to see what this host lacks and how to get it"
@@ -180,6 +190,7 @@ mod tests {
             (Code::FailedPrecondition, "NOT_EXECUTABLE", 126),
             (Code::FailedPrecondition, "PERMISSION_DENIED", 126),
             (Code::FailedPrecondition, "BAD_INTERPRETER", 126),
+            (Code::FailedPrecondition, "PROGRAM_CHANGED", 126),
             (Code::PermissionDenied, "ENVIRONMENT_DENIED", 126),
             (Code::FailedPrecondition, "CONFINEMENT_UNAVAILABLE", 125),
             (Code::ResourceExhausted, "LIMIT_REACHED", 125),
