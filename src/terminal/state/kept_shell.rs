@@ -4,7 +4,7 @@
 
 use std::sync::{
     Arc, Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU32, Ordering},
+    atomic::{AtomicU32, Ordering},
 };
 
 use tokio::{
@@ -27,8 +27,8 @@ pub(in crate::terminal) struct KeptShell {
     queued: AtomicU32,
     /// The id of the line that holds the input.
     line: watch::Sender<Option<String>>,
-    /// Others have typed since the shell was last seen at its prompt.
-    others_typed: AtomicBool,
+    /// Whether others have typed since the shell was last seen at its prompt. Locked while `line` is set or others are admitted.
+    others_typed: Mutex<OthersTyped>,
     /// When the line that holds the input was interrupted last.
     interrupted_at: watch::Sender<Option<Instant>>,
     cwd: Mutex<String>,
@@ -76,7 +76,7 @@ impl KeptShell {
             turn: Arc::new(tokio::sync::Mutex::new(knowledge)),
             queued: AtomicU32::new(0),
             line: watch::Sender::new(None),
-            others_typed: AtomicBool::new(false),
+            others_typed: Mutex::new(OthersTyped::No),
             interrupted_at: watch::Sender::new(None),
             cwd: Mutex::default(),
         }
@@ -104,19 +104,21 @@ impl KeptShell {
 
     /// From now on the input is this line's. Whether others have typed before.
     pub(in crate::terminal) fn hold_input(&self, line_id: &str) -> (InputHold, OthersTyped) {
+        let mut others_typed = self.lock_others_typed();
         self.interrupted_at.send_replace(None);
         self.line.send_replace(Some(line_id.to_owned()));
-        let typed = match self.others_typed.swap(false, Ordering::SeqCst) {
-            true => OthersTyped::Yes,
-            false => OthersTyped::No,
-        };
+        let typed = std::mem::replace(&mut *others_typed, OthersTyped::No);
         (InputHold(self.line.clone()), typed)
     }
 
-    /// Whether others may type. That they do is remembered first, so that a line that begins at the same time sees it.
+    /// Whether others may type. That they do is remembered at once, so that a line that begins at the same time sees it.
     pub(in crate::terminal) fn admits_others(&self) -> bool {
-        self.others_typed.store(true, Ordering::SeqCst);
-        self.line.borrow().is_none()
+        let mut others_typed = self.lock_others_typed();
+        let admits = self.line.borrow().is_none();
+        if admits {
+            *others_typed = OthersTyped::Yes;
+        }
+        admits
     }
 
     /// The line that holds the input.
@@ -142,6 +144,10 @@ impl KeptShell {
     /// The shell has named its directory.
     pub(in crate::terminal) fn set_cwd(&self, cwd: &str) {
         cwd.clone_into(&mut self.lock_cwd());
+    }
+
+    fn lock_others_typed(&self) -> MutexGuard<'_, OthersTyped> {
+        self.others_typed.lock().expect("no code panics while it holds this")
     }
 
     fn lock_cwd(&self) -> MutexGuard<'_, String> {

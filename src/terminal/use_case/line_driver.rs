@@ -118,16 +118,31 @@ impl LineDriver {
         match knowledge {
             ShellKnowledge::AtPrompt => {}
             ShellKnowledge::Unprepared => driver.prepare(shell).await?,
-            ShellKnowledge::Unknown => match prompt_state(&terminal).await {
+            ShellKnowledge::Unknown => match driver.awaited_prompt().await {
                 PromptState::NoMarks => driver.prepare(shell).await?,
                 PromptState::AtPrompt => {
                     driver.ask_until_answered(shell, |nonce| shell.kind.ask(nonce, mode)).await?
                 }
-                PromptState::Elsewhere => return Err(RunLineError::Busy),
+                PromptState::Answered | PromptState::Elsewhere => return Err(RunLineError::Busy),
             },
         }
         type_text(&terminal, shell.kind.run(&driver.id, line, mode)).await?;
         Ok(driver)
+    }
+
+    /// Whether the shell is at its prompt, which comes a moment after the answer that ended the line before.
+    async fn awaited_prompt(&mut self) -> PromptState {
+        let until = Instant::now() + QUESTION_TIMEOUT;
+        loop {
+            let state = prompt_state(&self.terminal).await;
+            if state != PromptState::Answered {
+                return state;
+            }
+            match self.receive(until).await {
+                Received::Marks(_) | Received::Lost => {}
+                Received::Nothing | Received::ShellEnded => return state,
+            }
+        }
     }
 
     /// Types the function and the prompt that write marks, and asks whether the shell has them.

@@ -267,7 +267,7 @@ impl TerminalContext {
                     match shell_terminal::prompt_state(terminal).await {
                         PromptState::NoMarks | PromptState::AtPrompt => ShellActivity::Idle,
                         PromptState::Elsewhere if foreground.is_reading => ShellActivity::WaitingForInput,
-                        PromptState::Elsewhere => ShellActivity::Busy,
+                        PromptState::Answered | PromptState::Elsewhere => ShellActivity::Busy,
                     }
                 }
                 Ok(foreground) if foreground.is_reading => ShellActivity::WaitingForInput,

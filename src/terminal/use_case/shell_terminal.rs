@@ -28,6 +28,8 @@ pub(super) enum PromptState {
     NoMarks,
     /// The last mark is a prompt's, and nothing was entered after it.
     AtPrompt,
+    /// The shell has answered a question, and its prompt is to come.
+    Answered,
     /// Something runs, or the prompt has no mark any more.
     Elsewhere,
 }
@@ -54,6 +56,7 @@ pub(super) async fn prompt_state(terminal: &Arc<Terminal>) -> PromptState {
                 false => PromptState::AtPrompt,
             }
         }
+        Some(FoundMark { mark: Mark::Answer { .. }, .. }) => PromptState::Answered,
         None | Some(_) => PromptState::Elsewhere,
     }
 }
