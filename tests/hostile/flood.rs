@@ -214,8 +214,15 @@ async fn without_descriptors_new_connections_are_refused_at_once_and_old_ones_ar
             taken.push(stream);
         }
         let ticks = cpu_ticks(&gateway);
-        for _ in 0..20 {
-            assert!(!is_served(&connect(&gateway)), "there was a descriptor for it");
+        let mut refused = 0;
+        while refused < 20 {
+            let stream = connect(&gateway);
+            match is_served(&stream) {
+                false => refused += 1,
+                // The gateway had closed one of its own.
+                true => taken.push(stream),
+            }
+            assert!(taken.len() < 1_000, "there are descriptors without end");
         }
         let spent = cpu_ticks(&gateway) - ticks;
         // 20 refusals with pauses between them take seconds; an accept loop that spins takes all of that time.
