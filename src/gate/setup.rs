@@ -92,6 +92,7 @@ struct Namespaces {
 fn receive(socket: BorrowedFd<'_>) -> Result<Handover, Errno> {
     let frame = FrameReceiver::new().receive(socket).map_err(|error| match error {
         ReceiveError::Receive(errno) => errno,
+        ReceiveError::TimedOut => Errno::ETIMEDOUT,
         ReceiveError::Decode(_)
         | ReceiveError::DescriptorsTruncated
         | ReceiveError::DescriptorsMissing { .. }

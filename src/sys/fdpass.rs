@@ -43,6 +43,9 @@ pub enum ReceiveError {
     /// recvmsg(2) failed.
     #[error("receive a frame")]
     Receive(#[source] Errno),
+    /// Nothing came in the socket's time (`SO_RCVTIMEO` of socket(7)).
+    #[error("nothing came in time")]
+    TimedOut,
     /// The bytes are not frames.
     #[error("read a frame")]
     Decode(#[from] DecodeError),
@@ -92,7 +95,7 @@ impl FrameReceiver {
 
     /// Waits for the next frame on a blocking socket; `None` when the peer has closed.
     ///
-    /// On a non-blocking socket with nothing to read it fails with `EAGAIN`.
+    /// On a non-blocking socket with nothing to read it fails with [`ReceiveError::TimedOut`].
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> Result<Option<ReceivedFrame>, ReceiveError> {
         loop {
             if let Some(frame) = self.next_frame()? {
@@ -100,7 +103,7 @@ impl FrameReceiver {
             }
             match self.fill(socket)? {
                 ReceiveStatus::Bytes(_) => {}
-                ReceiveStatus::Nothing => return Err(ReceiveError::Receive(Errno::EAGAIN)),
+                ReceiveStatus::Nothing => return Err(ReceiveError::TimedOut),
                 ReceiveStatus::End => return Ok(None),
             }
         }

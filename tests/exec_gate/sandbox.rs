@@ -208,7 +208,7 @@ impl Gateway {
         match self.receiver.receive(self.socket.as_fd()) {
             Ok(Some(frame)) => FromGate::decode(&frame.message[..]).unwrap().message,
             Ok(None) => panic!("the gate has closed the connection"),
-            Err(ReceiveError::Receive(nix::errno::Errno::EAGAIN)) => None,
+            Err(ReceiveError::TimedOut) => None,
             Err(error) => panic!("{error:?}"),
         }
     }

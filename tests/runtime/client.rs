@@ -239,7 +239,7 @@ impl Client {
         let frame = match self.receiver.receive(self.socket.as_fd()) {
             Ok(Some(frame)) => frame,
             Ok(None) => panic!("the supervisor has closed the connection"),
-            Err(ReceiveError::Receive(nix::errno::Errno::EAGAIN)) => panic!("nothing came for {TIMEOUT:?}"),
+            Err(ReceiveError::TimedOut) => panic!("nothing came for {TIMEOUT:?}"),
             Err(error) => panic!("{error:?}"),
         };
         let message = provost::proto::supervisor::FromSupervisor::decode(&frame.message[..]).unwrap();
