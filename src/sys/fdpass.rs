@@ -354,6 +354,16 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_that_sends_nothing_in_time_is_told_apart() {
+        let (near, far) = UnixStream::pair().unwrap();
+        far.set_read_timeout(Some(std::time::Duration::from_millis(10))).unwrap();
+        let silent = FrameReceiver::new().receive(far.as_fd());
+        assert!(matches!(silent, Err(ReceiveError::TimedOut)), "{silent:?}");
+        drop(near);
+        assert!(FrameReceiver::new().receive(far.as_fd()).unwrap().is_none());
+    }
+
+    #[test]
     fn descriptors_arrive_with_their_own_frame() {
         let (near, far) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();

@@ -170,3 +170,24 @@ impl Drop for Queued<'_> {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_have_typed_if_they_were_admitted() {
+        let shell = KeptShell::new(ShellKind::Bash, TerminalId::generate(), ShellKnowledge::AtPrompt);
+        let (hold, typed) = shell.hold_input("first");
+        assert_eq!((typed, shell.admits_others()), (OthersTyped::No, false));
+        drop(hold);
+        let (hold, typed) = shell.hold_input("second");
+        assert_eq!(typed, OthersTyped::No, "they were refused");
+        drop(hold);
+        assert!(shell.admits_others());
+        let (hold, typed) = shell.hold_input("third");
+        assert_eq!(typed, OthersTyped::Yes);
+        drop(hold);
+        assert_eq!(shell.hold_input("fourth").1, OthersTyped::No);
+    }
+}
