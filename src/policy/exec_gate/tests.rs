@@ -12,6 +12,8 @@ use super::{
 };
 use ExecDecision::{Allow, Ask, Deny};
 
+mod environment;
+mod interpreted;
 mod links;
 mod requests;
 mod scripts;
@@ -289,57 +291,6 @@ fn a_loader_is_also_the_program_that_it_loads() {
 }
 
 #[test]
-fn a_script_is_allowed_by_its_own_rule_and_denied_by_its_interpreters_too() {
-    let rules = rule("scripts", "allow", "['./scripts/*', '**']", "")
-        + &rule("perl", "deny", "['perl', '**']", "")
-        + &rule("exec", "ask", "['python3', '**', '--danger', '**']", "");
-    let policy = policy(&rules);
-    let script = |line: &str, by: &[(&str, Option<&str>)]| Exec::of(line).by(by).decision(&policy);
-    assert_eq!(script("/work/scripts/x --fast", &[("/usr/bin/python3", None)]), Allow);
-    assert_eq!(script("/work/scripts/x --danger", &[("/usr/bin/python3", None)]), Ask);
-    assert_eq!(script("/work/scripts/x", &[("/usr/bin/python3", Some("--danger"))]), Ask);
-    assert_eq!(script("/work/scripts/x", &[("/usr/bin/perl", Some("-w"))]), Deny);
-    assert_eq!(script("/work/scripts/x", &[("/work/own", None), ("/usr/bin/perl", None)]), Deny);
-    assert_eq!(script("/work/scripts/x", &[("/usr/bin/busybox", Some("perl"))]), Deny);
-    assert_eq!(script("/work/other/x", &[("/bin/sh", None)]), Deny);
-    assert_eq!(
-        Exec::of("/work/other/x").by(&[("/bin/sh", None)]).starting_anything().decision(&policy),
-        Allow
-    );
-}
-
-#[test]
-fn a_script_is_what_the_kernel_calls_it_to_its_interpreter() {
-    let policy = policy(&rule("push", "deny", "['git', 'push', '**']", ""));
-    let git = |script: &'static str, argument: Option<&str>| {
-        let exec = Exec::of("/work/push x").called_script(script).by(&[("/usr/bin/git", argument)]);
-        exec.starting_anything().decision(&policy)
-    };
-    // The name is an argument.
-    assert_eq!(git("push", None), Deny);
-    assert_eq!(git("./push", None), Allow);
-    assert_eq!(git("/work/push", None), Allow);
-    assert_eq!(git("/dev/fd/3", None), Allow);
-    assert_eq!(git("./push", Some("push")), Deny);
-    // As git reads it, this is one word.
-    assert_eq!(git("./push", Some("push -f")), Allow);
-    let nested = |script: &'static str, by: &[(&str, Option<&str>)]| {
-        Exec::of("/work/push x").called_script(script).by(by).starting_anything().decision(&policy)
-    };
-    assert_eq!(nested("push", &[("/work/own", None), ("/usr/bin/git", None)]), Allow);
-    assert_eq!(nested("x", &[("push", None), ("/usr/bin/git", None)]), Deny);
-    assert_eq!(nested("x", &[("/work/own", None), ("/usr/bin/git", Some("push"))]), Deny);
-    assert_eq!(nested("push", &[("/usr/bin/git", None), ("/usr/bin/true", None)]), Deny);
-    // Bytes that are no text are still an interpreter.
-    let mut bytes = Exec::of("/work/push x").by(&[("/usr/bin/git", Some("push"))]).starting_anything();
-    assert_eq!(bytes.decision(&policy), Deny);
-    bytes.interpreters[0].argument = Some(b"push\xff".to_vec());
-    assert_eq!(bytes.decision(&policy), Allow);
-    let any_argument = self::policy(&rule("git", "deny", "['git', 'p*', '**']", ""));
-    assert_eq!(bytes.decision(&any_argument), Deny);
-}
-
-#[test]
 fn a_rule_says_that_its_commands_may_start_anything() {
     let rules = rule("b-make", "allow", "['make', '**']", "starts = 'any'")
         + &rule("a-make", "allow", "['make', '**']", "")
@@ -358,50 +309,6 @@ fn a_rule_says_that_its_commands_may_start_anything() {
     assert_eq!(starts("/bin/sh -c make"), None);
     let error = try_policy(&rule("x", "deny", "['x']", "starts = 'any'")).unwrap_err();
     assert!(error.problem.starts_with("starts: ") && error.line == 10, "{error}");
-}
-
-#[test]
-fn the_environment_is_needed_only_where_a_rule_reads_it() {
-    let plain = policy(&rule("rm", "deny", "['rm', '**']", ""));
-    assert!(!plain.judges_environment_of_execs());
-    let at_request = policy(&rule("rm", "deny", "['rm', '**']", "when.env = { X = '1' }\nat = 'request'"));
-    assert!(!at_request.judges_environment_of_execs());
-    let rules = rule("ls", "allow", "['cat']", "") + &rule("rm", "deny", "['cat']", "when.env = { X = '1' }");
-    let reads = policy(&rules);
-    assert!(reads.judges_environment_of_execs());
-    let with = |value: Option<&str>| {
-        let env = value.map(|value| BTreeMap::from([("X".to_owned(), value.to_owned())]));
-        Exec { env, ..Exec::of("/usr/bin/cat") }.under(&reads)
-    };
-    assert_eq!((with(Some("1")).decision, with(Some("1")).env_was_read), (Deny, true));
-    assert_eq!((with(Some("2")).decision, with(Some("2")).env_was_read), (Allow, true));
-    let unread = with(None);
-    assert_eq!((unread.decision, unread.rule), (Deny, None));
-    assert!(unread.reason.is_some_and(|reason| reason.contains("environment")));
-    assert!(!Exec::of("/usr/bin/cat").under(&plain).env_was_read);
-}
-
-#[test]
-fn a_variable_that_is_there_twice_has_any_of_its_values_and_allows_by_none() {
-    let rules = rule("ls", "allow", "['cat']", "")
-        + &rule("prod", "deny", "['cat']", "when.env = { X = 'prod' }")
-        + &rule("dev", "allow", "['tool']", "when = { env = { X = 'dev' }, principal = ['uid:1000'] }");
-    let policy = policy(&rules);
-    let decision = |line: &str, values: &[&str]| {
-        let mut values = values.iter().map(|value| (*value).to_owned());
-        let env = BTreeMap::from_iter(values.next().map(|value| ("X".to_owned(), value)));
-        let further_env = BTreeMap::from([("X".to_owned(), values.collect())]);
-        Exec { env: Some(env), further_env, ..Exec::of(line) }.decision(&policy)
-    };
-    for values in [&["prod"][..], &["dev", "prod"], &["prod", "dev"], &["dev", "x", "prod"]] {
-        assert_eq!(decision("/usr/bin/cat", values), Deny, "{values:?}");
-        assert_eq!(decision("/usr/bin/tool", values), Deny, "{values:?}");
-    }
-    for values in [&["dev"][..], &["dev", "dev"]] {
-        assert_eq!(decision("/usr/bin/cat", values), Allow, "{values:?}");
-        assert_eq!(decision("/usr/bin/tool", values), Allow, "{values:?}");
-    }
-    assert_eq!(decision("/usr/bin/tool", &[]), Deny);
 }
 
 #[test]

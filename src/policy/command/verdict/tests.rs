@@ -5,10 +5,9 @@ mod hiding;
 mod links;
 mod options;
 mod own_variables;
+mod properties;
 
 use std::collections::BTreeMap;
-
-use proptest::prelude::*;
 
 use super::super::evaluate_rules;
 use super::{
@@ -339,80 +338,4 @@ fn a_rule_that_misses_its_own_examples_does_not_compile() {
     let caught = source("id='a'\ndecision='deny'\nargv=['ls', '**']\nrejects=['ls x']");
     let rule = Rule::compile(&caught, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(examples::check(&caught, &rule), Err(RuleError::ExampleCaught("ls x".into())));
-}
-
-fn line() -> impl Strategy<Value = String> {
-    let word = prop::sample::select(vec![
-        "ls",
-        "rm",
-        "git",
-        "push",
-        "status",
-        "env",
-        "sh",
-        "-c",
-        "'ls; rm x'",
-        "$X",
-        "$(",
-        ")",
-        "`",
-        "|",
-        ";",
-        "&&",
-        "\n",
-        "<<E",
-        "E",
-        "\"",
-        "'",
-        "(",
-        "{",
-        "}",
-        "cd",
-        "/x",
-        "if",
-        "then",
-        "fi",
-        "xargs",
-        "find",
-        "-exec",
-        "A=b",
-        "sudo",
-        "-u",
-        "timeout",
-        "5",
-        "\\",
-        "eval",
-        "-f",
-    ]);
-    prop::collection::vec(word, 0..14).prop_map(|words| words.join(" "))
-}
-
-proptest! {
-    #[test]
-    fn no_line_panics(line: String) {
-        let _ = verdict(CommandInput::ShellLine(&line, Dialect::Posix), &rules());
-    }
-
-    #[test]
-    fn adding_a_deny_never_allows_more(line in line(), at in 0usize..7) {
-        let rules = rules();
-        let before = verdict(CommandInput::ShellLine(&line, Dialect::Posix), &rules).decision;
-        let mut more = rules.clone();
-        let mut deny = rules[at].clone();
-        deny.id = "added".into();
-        deny.decision = Decision::Deny;
-        deny.mode = RuleMode::Enforce;
-        deny.effects = Effects::default();
-        more.push(deny);
-        let after = verdict(CommandInput::ShellLine(&line, Dialect::Posix), &more).decision;
-        prop_assert!(after >= before, "{before:?} became {after:?}");
-    }
-
-    #[test]
-    fn the_order_of_rules_means_nothing(line in line(), order in Just((0..7).collect::<Vec<_>>()).prop_shuffle()) {
-        let rules = rules();
-        let shuffled: Vec<Rule> = order.iter().map(|at| rules[*at].clone()).collect();
-        let (a, b) = (verdict(CommandInput::ShellLine(&line, Dialect::Posix), &rules), verdict(CommandInput::ShellLine(&line, Dialect::Posix), &shuffled));
-        prop_assert_eq!(a, b);
-    }
 }
