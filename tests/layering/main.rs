@@ -16,7 +16,7 @@ use imports::Imports;
 use source::{code_of, is_word, read, relative, root, rust_files, sources, words};
 
 /// The maximum lines of code in a file, without its tests, comments and blank lines.
-const MAX_FILE_LINES: usize = 400;
+const MAX_FILE_LINES: usize = 900;
 /// Files that are programs of their own, next to the library.
 const PROGRAMS: [&str; 2] = ["main", "provost_shell"];
 /// Modules without input and output, by promise.
@@ -192,7 +192,7 @@ fn a_file_opens_with_what_it_is_for() {
 }
 
 #[test]
-fn a_file_has_at_most_400_lines_of_code() {
+fn a_file_has_at_most_900_lines_of_code() {
     let wrong: Vec<String> = sources()
         .iter()
         .filter(|file| file.lines > MAX_FILE_LINES)
