@@ -13,7 +13,7 @@ use super::{
     session::ExecSession,
 };
 use crate::{
-    client::denial_lines,
+    client::{self, denial_lines},
     printable,
     proto::v1::{self, create_terminal_request::Command, outcome::End, run_response::Event},
 };
@@ -131,7 +131,7 @@ fn request(session: &ExecSession, program: &FileProgram<'_>) -> v1::CreateTermin
         on_ask: v1::OnAsk::Refuse.into(),
         time_limit: prost_types::Duration::try_from(TIME_LIMIT).ok(),
         labels: [(METHOD_LABEL.to_owned(), program.method.to_owned())].into(),
-        ..Default::default()
+        ..client::new_terminal()
     }
 }
 

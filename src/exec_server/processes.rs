@@ -26,7 +26,10 @@ use super::{
     session::ExecSession,
     uri,
 };
-use crate::proto::v1::{self, create_terminal_request::Command};
+use crate::{
+    client,
+    proto::v1::{self, create_terminal_request::Command},
+};
 
 /// Processes that run, or have ended and can be read.
 pub const PROCESSES_MAX: usize = 64;
@@ -218,7 +221,7 @@ impl Processes {
             stdin_mode: stdin.into(),
             on_ask: v1::OnAsk::Refuse.into(),
             pty: params.tty.then(|| v1::Pty { columns, rows, term: String::new() }),
-            ..Default::default()
+            ..client::new_terminal()
         })
     }
 

@@ -17,7 +17,7 @@ use super::{
     session::{Caller, McpSession},
 };
 use crate::{
-    client::{RetryingClient, detail_of, reason_of},
+    client::{self, RetryingClient, detail_of, reason_of},
     proto::v1::{self, create_terminal_request::Command},
 };
 
@@ -84,7 +84,7 @@ impl NewCommand {
                 .timeout_seconds
                 .map(|seconds| prost_types::Duration { seconds: seconds.into(), nanos: 0 }),
             on_ask: v1::OnAsk::Refuse.into(),
-            ..Default::default()
+            ..client::new_terminal()
         }
     }
 

@@ -70,6 +70,7 @@ pub(super) fn build_spec(
         time_limit: min_duration(time_limit(profile, request.time_limit), effects.time_limit),
         idle_limit: min_duration(min_duration(profile.times.idle, request.idle_limit), effects.idle_limit),
         kill_grace: request.kill_grace.unwrap_or(profile.times.grace),
+        umask: profile.filesystem.umask.or(request.umask).unwrap_or_default(),
         relative_from: request.relative_from(),
         starts_any_rule: verdict.starts_any.clone(),
         approved: Vec::new(),

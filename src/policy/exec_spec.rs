@@ -18,6 +18,7 @@ use super::{
     profile::{Network, Profile, ProfileName},
     request::{OverflowMode, StdinSource, StreamMode},
     secret::SecretGrant,
+    umask::Umask,
 };
 
 /// The command that is executed, with everything that decides how it runs.
@@ -44,6 +45,7 @@ pub struct ExecSpec {
     pub(super) time_limit: Option<Duration>,
     pub(super) idle_limit: Option<Duration>,
     pub(super) kill_grace: Duration,
+    pub(super) umask: Umask,
     pub(super) relative_from: Vec<String>,
     pub(super) starts_any_rule: Option<String>,
     pub(super) approved: Vec<ApprovedCommand>,
@@ -177,6 +179,11 @@ impl ExecSpec {
     /// The rule with `starts = "any"` that lets a part of the command run: processes of its terminal may execute what no rule matches.
     pub fn starts_any_rule(&self) -> Option<&str> {
         self.starts_any_rule.as_deref()
+    }
+
+    /// The file mode creation mask that the command starts with.
+    pub fn umask(&self) -> Umask {
+        self.umask
     }
 
     /// What a person has approved of the request, so that it is not asked about again when it is executed.

@@ -17,7 +17,7 @@ pub use self::{
     network::{Network, NetworkRule, OnReload, SocketPlace},
     ssh_agent::{SIGNED_NAMESPACES, SshAgentRule, SshHost},
 };
-use super::{duration, workspace_files};
+use super::{duration, umask::Umask, workspace_files};
 
 /// What happens when the host cannot give a protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Default)]
@@ -166,6 +166,8 @@ pub struct Filesystem {
     pub changes: OnChange,
     /// What of the paths that are protected or reserved is not, by name.
     pub drop: Vec<PathBuf>,
+    /// The umask that every command starts with, in octal digits ("0027"), whatever its caller has. Absent: the caller's.
+    pub umask: Option<Umask>,
     /// Size of the private `/tmp`, and of the home, in bytes.
     pub tmp_bytes: u64,
     /// Files and directories that `/tmp` may hold.
@@ -186,6 +188,7 @@ impl Default for Filesystem {
             reserved: vec![".git/hooks".into()],
             changes: OnChange::default(),
             drop: Vec::new(),
+            umask: None,
             tmp_bytes: 1 << 30,
             tmp_inodes: 262_144,
         }

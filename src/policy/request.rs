@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{AbsPath, environment::EnvEntry, profile::Network};
+use super::{AbsPath, environment::EnvEntry, profile::Network, umask::Umask};
 
 /// The command that is to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,6 +171,8 @@ pub struct Request {
     pub idle_limit: Option<Duration>,
     /// Absent: the profile's.
     pub kill_grace: Option<Duration>,
+    /// The caller's; absent: [`Umask::default`]. A profile can fix another one.
+    pub umask: Option<Umask>,
 }
 
 impl Request {
@@ -203,6 +205,7 @@ impl Request {
             time_limit: None,
             idle_limit: None,
             kill_grace: None,
+            umask: None,
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn request_digest(request: &Request, verdict: &RuleVerdict, spec: &Ex
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
     };
-    part(b"provost.order.v3");
+    part(b"provost.order.v4");
     part(request.principal.as_bytes());
     part(&(request.roots.len() as u64).to_le_bytes());
     request.roots.iter().for_each(|root| part(root.as_str().as_bytes()));
@@ -69,6 +69,7 @@ pub(super) fn request_digest(request: &Request, verdict: &RuleVerdict, spec: &Ex
         millis(spec.time_limit),
         millis(spec.idle_limit),
         millis(Some(spec.kill_grace)),
+        u64::from(spec.umask.bits()),
     ] {
         part(&number.to_le_bytes());
     }

@@ -87,6 +87,7 @@ pub(super) struct ChildPlan {
     pub(super) change: bool,
     pub(super) uid: u32,
     pub(super) gid: u32,
+    pub(super) umask: u32,
     pub(super) status: *mut u8,
     pub(super) status_length: usize,
     pub(super) cwd: *const *const c_char,
@@ -169,6 +170,8 @@ unsafe fn child_steps(plan: &mut ChildPlan) -> Result<(), ChildFailure> {
         check(SpawnStep::Identity, 3, result)?;
         read_status(plan)?;
         enter_directory(plan.cwd)?;
+        // It cannot fail. Memory is shared with the parent, and the mask is not.
+        raw_syscall(libc::SYS_umask, [plan.umask as usize, 0, 0, 0, 0]);
         let mask = 0_u64;
         let how = libc::SIG_SETMASK as usize;
         let result = raw_syscall(libc::SYS_rt_sigprocmask, [how, &raw const mask as usize, 0, 8, 0]);

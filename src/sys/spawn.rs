@@ -93,6 +93,8 @@ pub struct SpawnSpec<'a> {
     pub rlimits: &'a [(u32, ResourceLimit)],
     /// Its ids.
     pub ids: Ids,
+    /// Its file mode creation mask.
+    pub umask: u32,
     /// What the exec has in the argument registers that it does not use.
     pub exec_nonce: ExecNonce,
 }
@@ -209,6 +211,7 @@ impl Spawner {
             change,
             uid,
             gid,
+            umask: launch.umask,
             status: self.status.as_mut_ptr(),
             status_length: 0,
             cwd: cwd.as_ptr(),

@@ -174,7 +174,7 @@ impl From<&SpawnRefused> for Reason {
             SpawnRefused::Failed(failure) | SpawnRefused::Changed { failure, .. } => failure.into(),
             SpawnRefused::Control(error) => error.into(),
             SpawnRefused::Gate(GateError::Lost) => Self::SandboxLost,
-            SpawnRefused::Ring(_) | SpawnRefused::Gate(_) | SpawnRefused::NoPtys => {
+            SpawnRefused::Ring(_) | SpawnRefused::Gate(_) | SpawnRefused::NoPtys | SpawnRefused::NoUmask => {
                 Self::ConfinementUnavailable
             }
         }

@@ -26,3 +26,4 @@ mod sessions;
 mod shell_wrapper;
 mod terminals;
 mod toolchains;
+mod umask;

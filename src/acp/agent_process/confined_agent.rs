@@ -15,7 +15,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::{
     acp::terminal::exit,
-    client::{Client, FrontEnd},
+    client::{self, Client, FrontEnd},
     proto::v1::{
         self, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, KillTerminalRequest,
         RunRequest, RunResponse, WriteInputRequest, run_response::Event,
@@ -97,7 +97,7 @@ pub(in crate::acp) async fn start(
         overflow: v1::Overflow::Block.into(),
         // Nobody can be asked before the agent speaks.
         on_ask: v1::OnAsk::Refuse.into(),
-        ..Default::default()
+        ..client::new_terminal()
     };
     match run(client, create).await {
         Ok((terminal_id, events)) => {

@@ -248,7 +248,7 @@ impl AcpSessions {
         let command = v1::CreateTerminalRequest {
             session_id: gateway_session.to_owned(),
             command: Some(v1::create_terminal_request::Command::Program("true".to_owned())),
-            ..Default::default()
+            ..client::new_terminal()
         };
         let request = v1::ExplainRequest { create: Some(command) };
         let explained = self.client.client().policies.explain(request).await;

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 
 use crate::{
     acp::wire::errors,
+    client,
     proto::v1::{self, create_terminal_request::Command},
 };
 
@@ -94,7 +95,7 @@ pub(super) fn to_gateway(
         env,
         cwd,
         output_byte_limit: request.output_byte_limit,
-        ..Default::default()
+        ..client::new_terminal()
     })
 }
 

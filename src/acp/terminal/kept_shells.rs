@@ -22,7 +22,7 @@ use crate::{
         approval::approval_prompt::{self, ApprovalPrompt, ApprovalReply},
         session::session::{AcpSession, KeptShells, SessionShell},
     },
-    client::{detail_of, reason_of},
+    client::{self, detail_of, reason_of},
     proto::v1::{
         self, ApprovalDecision, ListApprovalsRequest, RunLineRequest, RunLineResponse,
         run_line_response::Event,
@@ -105,7 +105,7 @@ impl AcpTerminals {
             on_ask: v1::OnAsk::Refuse.into(),
             pty: Some(v1::Pty { columns: shells.columns, rows: shells.rows, ..v1::Pty::default() }),
             kept_shell: Some(v1::KeptShell {}),
-            ..v1::CreateTerminalRequest::default()
+            ..client::new_terminal()
         };
         let created = self.0.client.call(|client| {
             let request = request.clone();

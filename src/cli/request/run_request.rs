@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use super::arguments::{NetworkChoice, RunArguments};
-use crate::{cli::console::error::CliError, proto::v1};
+use crate::{cli::console::error::CliError, client, proto::v1};
 
 /// The real paths of the workspace's directories; at least one.
 pub(in crate::cli) fn workspace_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
@@ -63,7 +63,7 @@ pub(in crate::cli) fn request(arguments: RunArguments) -> Result<v1::CreateTermi
         overflow: v1::Overflow::Block.into(),
         time_limit: limit(arguments.timeout, "--timeout")?,
         idle_limit: limit(arguments.idle, "--idle")?,
-        ..Default::default()
+        ..client::new_terminal()
     })
 }
 

@@ -22,6 +22,7 @@ use crate::{
             run_request::text,
         },
     },
+    client,
     proto::v1,
 };
 
@@ -130,6 +131,6 @@ fn request(
         }
         .into(),
         on_ask: v1::OnAsk::Refuse.into(),
-        ..Default::default()
+        ..client::new_terminal()
     })
 }

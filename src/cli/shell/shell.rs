@@ -102,7 +102,7 @@ pub(in crate::cli) async fn shell(arguments: ShellArguments) -> Result<u8, CliEr
         cwd: path(cwd)?,
         on_ask: v1::OnAsk::Refuse.into(),
         env,
-        ..Default::default()
+        ..client::new_terminal()
     };
     let create = run_attached::in_pty(create, window);
     let named = arguments.gateway.gateway.as_deref();

@@ -173,7 +173,7 @@ fn request(
         output_mode: stdio::output_mode().into(),
         overflow: v1::Overflow::Block.into(),
         on_ask: v1::OnAsk::Refuse.into(),
-        ..Default::default()
+        ..client::new_terminal()
     };
     let is_at_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let create = match attached::own_window().filter(|_| is_at_terminal) {
@@ -251,7 +251,7 @@ async fn carry(connection: &GatewayConnection, carried: &CarriedDirectory, ended
         stdin_mode: v1::StdinMode::Closed.into(),
         on_ask: v1::OnAsk::Refuse.into(),
         profile: ended.terminal.as_ref().map(|terminal| terminal.profile.clone()).unwrap_or_default(),
-        ..Default::default()
+        ..client::new_terminal()
     };
     let delivered = async {
         let session = sessions.get_session(asked).await?.into_inner().session.unwrap_or_default();

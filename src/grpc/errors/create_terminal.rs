@@ -52,6 +52,7 @@ pub fn create(error: &CreateError) -> Status {
                 status(refused, error_chain(refused), [("stage", "output_ring".to_owned())])
             }
             SpawnRefused::NoPtys => status(refused, error_chain(refused), [("stage", "pty".to_owned())]),
+            SpawnRefused::NoUmask => status(refused, error_chain(refused), [("stage", "umask".to_owned())]),
             SpawnRefused::Gate(_) => status(refused, error_chain(refused), [("stage", "gate".to_owned())]),
         },
     }

@@ -8,7 +8,7 @@ use super::fields::{
 };
 use crate::{
     kept_shell::ShellKind,
-    policy::{self, CommandSpec, Request, StdinSource, StreamMode, environment::EnvEntry},
+    policy::{self, CommandSpec, Request, StdinSource, StreamMode, Umask, environment::EnvEntry},
     proto::v1::{
         CreateTerminalRequest, OnAsk as OnAskWord, OutputMode, Overflow, Pty, StdinMode,
         create_terminal_request::Command,
@@ -75,6 +75,7 @@ pub fn new_terminal(
         Some(cwd) => session.resolve(&cwd),
         None => session.cwd.clone(),
     };
+    let umask = request.umask.map(Umask::new).transpose().map_err(|error| field_error(at("umask"), error))?;
     let profile = if request.profile.is_empty() { session.profile.clone() } else { request.profile };
     let parsed = Request {
         principal: session.principal.to_string(),
@@ -93,6 +94,7 @@ pub fn new_terminal(
         time_limit: time_limit(&at("time_limit"), request.time_limit)?,
         idle_limit: time_limit(&at("idle_limit"), request.idle_limit)?,
         kill_grace: grace(&at("kill_grace"), request.kill_grace)?,
+        umask,
     };
     Ok(NewRequest {
         session,

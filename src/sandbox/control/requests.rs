@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::{
     failpoint,
-    policy::{ApprovedCommand, Permit, PtySize},
+    policy::{ApprovedCommand, Permit, PtySize, Umask},
     proto::gate::{self, AddTerminal},
     proto::supervisor::{
         Foreground, GetForeground, HoldIdleClock, NotifyScreen, Release, Resize, Resume, SendSignal,
@@ -62,6 +62,9 @@ pub enum SpawnRefused {
         "the sandbox has no pseudo-terminals: its receipt says why, or it was started by an earlier build"
     )]
     NoPtys,
+    /// The command's files would be open to more than its umask says.
+    #[error("the sandbox was started by an earlier build, in which every command has the umask 0022")]
+    NoUmask,
     /// The descriptor is not an output ring.
     #[error("the output ring cannot be used")]
     Ring(#[from] ring::RingOpenError),
@@ -103,6 +106,11 @@ impl Sandbox {
             && !self.effective_confinement().is_some_and(|confinement| confinement.has_ptys)
         {
             return Err(SpawnRefused::NoPtys);
+        }
+        // What it masks less than that is no loss: the files are then only less open than asked.
+        let masks_more = permit.spec().umask().bits() & !Umask::default().bits() != 0;
+        if masks_more && !self.effective_confinement().is_some_and(|confinement| confinement.sets_umask) {
+            return Err(SpawnRefused::NoUmask);
         }
         self.announce(&terminal_id, &permit, &extras).await?;
         self.add_listener(terminal_id.clone(), listener);

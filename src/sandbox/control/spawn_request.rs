@@ -79,6 +79,7 @@ pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras, proxies:
         linger_ms: millis(times.linger),
         metadata,
         pty: order.streams().pty().map(pty_size),
+        umask: Some(order.umask().bits()),
     }
 }
 

@@ -20,6 +20,9 @@ use crate::{
 /// The longest terminal id.
 const MAX_ID_BYTES: usize = 64;
 
+/// The umask of a command of which the gateway says nothing.
+const DEFAULT_UMASK: u32 = 0o022;
+
 /// A parsed request.
 pub(super) struct ParsedSpawn {
     pub(super) layout: Layout,
@@ -35,6 +38,7 @@ pub(super) struct ParsedSpawn {
     pub(super) limits: LeafLimits,
     pub(super) requirement: LimitRequirement,
     pub(super) pty: Option<WindowSize>,
+    pub(super) umask: u32,
 }
 
 /// A file that policy has evaluated.
@@ -72,6 +76,9 @@ pub(super) fn parse(request: &Spawn) -> Result<ParsedSpawn, Errno> {
     if pty.is_some() && request.split_output {
         return Err(Errno::EINVAL);
     }
+    if request.umask.is_some_and(|umask| umask > 0o777) {
+        return Err(Errno::EINVAL);
+    }
     let limits = request.limits.clone().unwrap_or_default();
     let layout = Layout::retaining(request.ring_bytes).map_err(|_| Errno::EFBIG)?;
     let when_full = if request.block_when_full { WhenFull::Block } else { WhenFull::DropOldest };
@@ -96,6 +103,7 @@ pub(super) fn parse(request: &Spawn) -> Result<ParsedSpawn, Errno> {
         },
         requirement: if limits.require { LimitRequirement::Require } else { LimitRequirement::Prefer },
         pty,
+        umask: request.umask.unwrap_or(DEFAULT_UMASK),
     })
 }
 

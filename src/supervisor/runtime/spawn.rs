@@ -233,6 +233,7 @@ impl Runtime {
                 CommandIdentity::Keep => Ids::Keep,
                 CommandIdentity::Change { uid, gid } => Ids::Change { uid, gid },
             },
+            umask: parsed.umask,
             exec_nonce: self.gate.exec_nonce(),
         };
         self.oom_score.raise().map_err(|errno| failure(Stage::CommandIdentity, OOM_SCORE, errno))?;

@@ -71,6 +71,7 @@ pub fn read_back(
         makes_sockets: plan.own_network,
         reports_foreground: true,
         holds_idle_clocks: true,
+        sets_umask: true,
     })
 }
 

@@ -239,6 +239,7 @@ pub fn exec_failed(subject: Subject, refused: &SpawnRefused) -> Record {
         SpawnRefused::Control(_) => ("control".to_owned(), None),
         SpawnRefused::Ring(_) => ("output_ring".to_owned(), None),
         SpawnRefused::NoPtys => ("pty".to_owned(), None),
+        SpawnRefused::NoUmask => ("umask".to_owned(), None),
         SpawnRefused::Gate(_) => ("gate".to_owned(), None),
     };
     spawn_failed(subject, refused.into(), stage, errno, refused)

@@ -35,6 +35,7 @@ fn requests_that_differ_in_one_part_have_digests_that_differ() {
     let label = |name: &str, value: &str| Arc::new([(name.to_owned(), value.to_owned())].into());
     let requests = [
         ("as it is", request()),
+        ("umask", Request { umask: Some(Umask::new(0o77).unwrap()), ..request() }),
         ("principal", Request { principal: "uid:1001".into(), ..request() }),
         ("a root more", Request { roots: [absolute("/work"), absolute("/b")].into(), ..request() }),
         ("a label", Request { labels: label("a", "b"), ..request() }),
