@@ -2,6 +2,7 @@
 
 pub mod acp;
 pub mod approval;
+pub mod byte_text;
 pub mod certificate;
 pub mod cgroup;
 pub mod cli;

@@ -6,10 +6,13 @@
 
 use std::{borrow::Cow, fmt::Write, path::Path};
 
+use crate::byte_text;
+
 /// Whether a character is escaped: terminal controls (C0, DEL, C1), characters that change the writing direction or end a
-/// line, and characters without a width.
+/// line, characters without a width, and those that stand for a byte that is no UTF-8.
 pub fn needs_escape(c: char) -> bool {
     c.is_control()
+        || byte_text::stand_in(c).is_some()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}')
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
         || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
@@ -133,9 +136,12 @@ fn escaped(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match is_hidden(c) {
-            true => shown.extend(c.escape_debug()),
-            false => shown.push(c),
+        match (is_hidden(c), byte_text::stand_in(c)) {
+            (true, Some(byte)) => {
+                let _ = write!(shown, "\\x{byte:02x}");
+            }
+            (true, None) => shown.extend(c.escape_debug()),
+            (false, _) => shown.push(c),
         }
     }
     // A few of these are printed as they are by `escape_debug`: they have a shape in some language.
@@ -172,6 +178,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_are_numbers() {
         assert_eq!(bytes(b"a\xff\xc3\x28\x1b"), "a\\xff\\xc3(\\u{1b}");
+        assert_eq!(line(&byte_text::from_bytes(b"a\xff\x1b")), "a\\xff\\u{1b}");
     }
 
     #[test]

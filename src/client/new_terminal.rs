@@ -1,6 +1,11 @@
-//! What every front end sends with a command because it is a property of the front end's own process.
+//! What every front end sends with a command because it is a property of the front end's own process, and texts that are no UTF-8.
 
-use crate::proto::v1::CreateTerminalRequest;
+use prost::bytes::Bytes;
+
+use crate::{
+    byte_text,
+    proto::v1::{CreateSessionRequest, CreateTerminalRequest, create_terminal_request::Command},
+};
 
 /// A request with what this process gives to all of its commands: as if it started them itself. Front ends begin with it in place of an
 /// empty one.
@@ -13,4 +18,49 @@ fn own_umask() -> Option<u32> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let digits = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
     u32::from_str_radix(digits.trim(), 8).ok()
+}
+
+/// A request whose texts are in the form of [`byte_text`], as the gateway takes it: what is no UTF-8 in the fields for bytes.
+pub fn terminal_in_bytes(mut request: CreateTerminalRequest) -> CreateTerminalRequest {
+    request.command = request.command.map(|command| match command {
+        Command::Program(text) if !is_plain(&text) => Command::ProgramBytes(bytes_of(&text)),
+        Command::ShellLine(text) if !is_plain(&text) => Command::ShellLineBytes(bytes_of(&text)),
+        plain => plain,
+    });
+    list_in_bytes(&mut request.args, &mut request.args_bytes);
+    text_in_bytes(&mut request.cwd, &mut request.cwd_bytes);
+    for variable in &mut request.env {
+        text_in_bytes(&mut variable.name, &mut variable.name_bytes);
+        text_in_bytes(&mut variable.value, &mut variable.value_bytes);
+    }
+    request
+}
+
+/// As [`terminal_in_bytes`], of a session.
+pub fn session_in_bytes(mut request: CreateSessionRequest) -> CreateSessionRequest {
+    list_in_bytes(&mut request.roots, &mut request.roots_bytes);
+    list_in_bytes(&mut request.read_only_roots, &mut request.read_only_roots_bytes);
+    text_in_bytes(&mut request.cwd, &mut request.cwd_bytes);
+    request
+}
+
+fn is_plain(text: &str) -> bool {
+    !text.chars().any(|c| byte_text::stand_in(c).is_some())
+}
+
+fn bytes_of(text: &str) -> Bytes {
+    byte_text::to_bytes(text).into_owned().into()
+}
+
+fn text_in_bytes(text: &mut String, bytes: &mut Bytes) {
+    if !is_plain(text) {
+        *bytes = bytes_of(text);
+        text.clear();
+    }
+}
+
+fn list_in_bytes(texts: &mut Vec<String>, bytes: &mut Vec<Bytes>) {
+    if !texts.iter().all(|text| is_plain(text)) {
+        *bytes = texts.drain(..).map(|text| bytes_of(&text)).collect();
+    }
 }

@@ -26,7 +26,7 @@ pub(super) fn passed_on(
     let set = policy.iter().filter(|(name, _)| !env.contains_key(*name)).chain(env);
     let mut passed: Vec<EnvVar> = set
         .filter(|(name, _)| is_passed(name))
-        .map(|(name, value)| EnvVar { name: name.clone(), value: value.clone() })
+        .map(|(name, value)| EnvVar { name: name.clone(), value: value.clone(), ..Default::default() })
         .collect();
     passed.sort_by(|one, other| one.name.cmp(&other.name));
     passed

@@ -125,7 +125,11 @@ fn request(session: &ExecSession, program: &FileProgram<'_>) -> v1::CreateTermin
         command: Some(Command::Program(program.name.to_owned())),
         args: program.args.iter().map(|arg| (*arg).to_owned()).collect(),
         // Its words become those of an error.
-        env: vec![v1::EnvVar { name: "LC_ALL".to_owned(), value: "C.UTF-8".to_owned() }],
+        env: vec![v1::EnvVar {
+            name: "LC_ALL".to_owned(),
+            value: "C.UTF-8".to_owned(),
+            ..Default::default()
+        }],
         output_mode: v1::OutputMode::Split.into(),
         stdin_mode: stdin.into(),
         on_ask: v1::OnAsk::Refuse.into(),

@@ -17,6 +17,7 @@ use super::{
     terminals::Terminal,
 };
 use crate::{
+    byte_text,
     policy::{
         ExecRequest, ExecVerdict, PolicySet,
         command::{
@@ -58,7 +59,7 @@ pub(super) fn evaluate(
     proc: &HostProc,
     names: &ProgramNames,
 ) -> ExecVerdict {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let text = byte_text::from_bytes;
     let argv: Vec<String> = match exec.argv.is_empty() {
         true => vec![String::new()],
         false => exec.argv.iter().map(|one| text(one)).collect(),
@@ -100,7 +101,7 @@ pub(super) fn evaluate(
 
 /// The exec for people and for the journal.
 pub(super) fn describe(exec: &ReadExec) -> Exec {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let text = |bytes: &[u8]| byte_text::shown(&byte_text::from_bytes(bytes)).into_owned();
     let mut digest = Sha256::new();
     let (mut argv, mut bytes) = (Vec::new(), 0);
     for argument in &exec.argv {
@@ -134,7 +135,7 @@ struct Variables {
 
 impl Variables {
     fn of(env: &[Vec<u8>]) -> Self {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let text = byte_text::from_bytes;
         let mut variables = Self::default();
         for entry in env {
             // What has no `=` is a variable to nobody.
@@ -153,7 +154,7 @@ impl Variables {
 
 fn file_id(file: &ReadFile) -> FileId {
     let FileVersion { device, inode, changed_nanos } = file.version;
-    let path = String::from_utf8_lossy(&file.path).into_owned();
+    let path = byte_text::from_bytes(&file.path);
     FileId {
         lookup_path: path.clone(),
         path,
@@ -195,7 +196,7 @@ impl ProgramResolver for ViewResolver<'_> {
         {
             return known.clone();
         }
-        let paths = profile.path.iter().map(|directory| directory.join(name));
+        let paths = profile.path.iter().map(|directory| directory.join(byte_text::to_path(name)));
         let found = paths.map(|path| self.find(path.as_os_str().as_encoded_bytes()));
         let found = found.into_iter().find(|found| *found != Resolved::Missing).unwrap_or(Resolved::Missing);
         let mut known = self.names.known.borrow_mut();
@@ -207,7 +208,7 @@ impl ProgramResolver for ViewResolver<'_> {
     }
 
     fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
-        let path = std::path::Path::new(cwd).join(path);
+        let path = byte_text::to_path(cwd).join(byte_text::to_path(path));
         self.find(path.as_os_str().as_encoded_bytes())
     }
 }

@@ -19,6 +19,7 @@ use super::{
     process::{FileVersion, HostProc, identity_of},
 };
 use crate::{
+    byte_text,
     proto::gate::Exec,
     resolve::shebang::{self, MAX_SHEBANG_BYTES, Shebang},
 };
@@ -308,7 +309,7 @@ pub(super) fn scripts_now(proc: &HostProc, process: i32, exec: &ReadExec) -> Opt
 
 /// What is known of a call that could not be read.
 pub(super) fn describe_call(proc: &HostProc, call: &ExecCall) -> Exec {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let text = |bytes: &[u8]| byte_text::shown(&byte_text::from_bytes(bytes)).into_owned();
     let mut memory = CallerMemory::of(call.thread);
     memory.expect(&[call.path]);
     let path = memory.path(call.path).unwrap_or_default();

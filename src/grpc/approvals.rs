@@ -15,7 +15,9 @@ use tonic::{Request, Response, Status};
 use super::{
     caller, deadline,
     errors::{self, ResourceKind},
-    pagination, request, streams,
+    pagination, request,
+    response::shown,
+    streams,
 };
 use crate::{
     approval::{
@@ -195,8 +197,11 @@ fn approval_message(approval: &Approval) -> ApprovalWord {
     let asked = &approval.request;
     let request = &asked.action;
     let (command, args) = match &request.program {
-        CommandSpec::Argv { command, args } => (approval::Command::Program(command.clone()), args.clone()),
-        CommandSpec::ShellLine(line) => (approval::Command::ShellLine(line.clone()), Vec::new()),
+        CommandSpec::Argv { command, args } => (
+            approval::Command::Program(shown(command)),
+            args.iter().map(|argument| shown(argument)).collect(),
+        ),
+        CommandSpec::ShellLine(line) => (approval::Command::ShellLine(shown(line)), Vec::new()),
     };
     let (exec, connection) = match &request.within {
         Some(AskedWithin::Exec(exec)) => (Some(exec_message(exec)), None),
@@ -208,10 +213,10 @@ fn approval_message(approval: &Approval) -> ApprovalWord {
         state: state_message(approval.state).into(),
         session_id: request.session.to_string(),
         principal: request.principal.to_string(),
-        matched_command: request.question.command.clone(),
+        matched_command: shown(&request.question.command),
         command: Some(command),
         args,
-        cwd: request.cwd.clone(),
+        cwd: shown(&request.cwd),
         profile: request.profile.clone(),
         env_names: request.env_names.clone(),
         rule: request.question.rule.clone(),
@@ -231,7 +236,7 @@ fn approval_message(approval: &Approval) -> ApprovalWord {
 
 fn asked_message(asked: &policy::AskedCommand) -> AskedCommand {
     AskedCommand {
-        command: asked.command.clone(),
+        command: shown(&asked.command),
         rule: asked.rule.clone(),
         reason: asked.reason.clone().unwrap_or_default(),
     }

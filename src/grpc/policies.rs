@@ -12,6 +12,7 @@ use super::{
     caller, deadline,
     errors::{self, ResourceKind},
     request,
+    response::shown,
 };
 use crate::{
     policy::{
@@ -208,9 +209,9 @@ fn command_message(command: explain::CommandExplanation) -> ExplainedCommand {
         location: it.place.unwrap_or_default(),
     });
     ExplainedCommand {
-        normal_form: command.normal_form,
+        normal_form: shown(&command.normal_form),
         wrappers: command.within,
-        file: command.file.unwrap_or_default(),
+        file: shown(&command.file.unwrap_or_default()),
         decision: decision(&command.decision).into(),
         reason: command.because,
         matched_rules: matched.collect(),

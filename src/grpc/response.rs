@@ -1,7 +1,8 @@
 //! Makes response messages from the gateway's types.
 
 use crate::{
-    policy::{StreamMode, profile::Network},
+    byte_text,
+    policy::{AbsPath, StreamMode, profile::Network},
     proto::v1::{
         EnvVar, KeptShell, Lifetime as LifetimeWord, Network as NetworkWord, OutputChunk, OutputGap,
         OutputPosition, OutputStream, ProcessIdentity, Pty, Session as SessionWord, StreamOutputResponse,
@@ -16,8 +17,8 @@ pub fn session(session: &Session, counts: QuotaUsage, primary: Option<TerminalId
     SessionWord {
         id: session.id.to_string(),
         owner: session.principal.to_string(),
-        roots: session.writable_roots().map(ToString::to_string).collect(),
-        read_only_roots: session.read_only_roots().map(ToString::to_string).collect(),
+        roots: session.writable_roots().map(AbsPath::shown).collect(),
+        read_only_roots: session.read_only_roots().map(AbsPath::shown).collect(),
         name: session.name.clone().unwrap_or_default(),
         owner_process: session
             .owner_process
@@ -31,11 +32,15 @@ pub fn session(session: &Session, counts: QuotaUsage, primary: Option<TerminalId
             Some(Network::Proxy) => NetworkWord::Proxy,
         }
         .into(),
-        cwd: session.cwd.to_string(),
+        cwd: session.cwd.shown(),
         env: session
             .env
             .iter()
-            .map(|entry| EnvVar { name: entry.name().to_owned(), value: entry.value().to_owned() })
+            .map(|entry| EnvVar {
+                name: shown(entry.name()),
+                value: shown(entry.value()),
+                ..EnvVar::default()
+            })
             .collect(),
         labels: session.labels.clone().into_iter().collect(),
         profile: session.profile.clone(),
@@ -61,9 +66,9 @@ pub fn terminal(terminal: &Terminal) -> TerminalWord {
         id: terminal.id.to_string(),
         session_id: terminal.session.id.to_string(),
         state: state(&stage).into(),
-        command: summary.command.clone(),
-        args: summary.args.clone(),
-        cwd: summary.cwd.clone(),
+        command: shown(&summary.command),
+        args: summary.args.iter().map(|argument| shown(argument)).collect(),
+        cwd: shown(&summary.cwd),
         profile: summary.profile.to_string(),
         labels: summary.labels.clone().into_iter().collect(),
         created_at: Some(timestamp(terminal.created_at)),
@@ -83,6 +88,11 @@ pub fn terminal(terminal: &Terminal) -> TerminalWord {
         }),
         kept_shell: summary.kept_shell.map(|_| KeptShell {}),
     }
+}
+
+/// A text of a caller, of which bytes that are no UTF-8 are numbers.
+pub fn shown(text: &str) -> String {
+    byte_text::shown(text).into_owned()
 }
 
 fn positions(terminal: &Terminal) -> Vec<OutputPosition> {

@@ -76,7 +76,11 @@ impl NewCommand {
                 None => Command::ShellLine(self.command),
             }),
             args: self.args.unwrap_or_default(),
-            env: self.env.into_iter().map(|(name, value)| v1::EnvVar { name, value }).collect(),
+            env: self
+                .env
+                .into_iter()
+                .map(|(name, value)| v1::EnvVar { name, value, ..Default::default() })
+                .collect(),
             cwd: self.cwd.unwrap_or_default(),
             output_mode: v1::OutputMode::Merged.into(),
             stdin_mode: self.stdin.into(),

@@ -23,6 +23,7 @@ use super::{
     secret::SecretGrant,
     set::PolicySet,
 };
+use crate::byte_text;
 
 /// Builds the command. An error where the profile does not offer the network that the request asks for.
 pub(super) fn build_spec(
@@ -94,15 +95,19 @@ fn choose_network(name: &ProfileName, profile: &Profile, request: &Request) -> R
 fn command_line(profile: &Profile, program: &CommandSpec) -> (String, Vec<Bytes>) {
     match program {
         CommandSpec::Argv { command, args } => {
-            let argv = std::iter::once(command).chain(args).map(|arg| Bytes::from(arg.clone())).collect();
+            let argv = std::iter::once(command).chain(args).map(|arg| bytes_of(arg)).collect();
             (command.clone(), argv)
         }
         CommandSpec::ShellLine(line) => {
             let shell = profile.shell.to_string_lossy().into_owned();
-            let argv = vec![shell.clone().into(), Bytes::from_static(b"-c"), line.clone().into()];
+            let argv = vec![shell.clone().into(), Bytes::from_static(b"-c"), bytes_of(line)];
             (shell, argv)
         }
     }
+}
+
+fn bytes_of(text: &str) -> Bytes {
+    byte_text::to_bytes(text).into_owned().into()
 }
 
 fn resolve(programs: &dyn ProgramResolver, program: &str, request: &Request) -> Resolved {

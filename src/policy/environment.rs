@@ -10,6 +10,7 @@ use super::{
     profile::{EnvironmentRule, Profile},
     variables::{self, ListedVariable, OnAssignment, matches},
 };
+use crate::byte_text;
 
 /// The longest `NAME=value` that exec takes: MAX_ARG_STRLEN of execve(2), 32 pages, with the closing NUL.
 pub const ENV_VAR_MAX_BYTES: usize = 131_071;
@@ -59,7 +60,7 @@ impl EnvEntry {
         if value.contains('\0') {
             return Err(EnvVarError::NulInValue);
         }
-        if name.len() + 1 + value.len() >= ENV_VAR_MAX_BYTES {
+        if byte_text::len(&name) + 1 + byte_text::len(&value) >= ENV_VAR_MAX_BYTES {
             return Err(EnvVarError::TooLong);
         }
         Ok(Self { name, value })
@@ -213,7 +214,8 @@ pub fn merge_to_list(
     for (name, value) in implied.into_iter().chain(agent) {
         merged.entry(name).or_insert(value);
     }
-    merged.into_iter().map(|(name, value)| format!("{name}={value}").into()).collect()
+    let bytes = |text: String| byte_text::to_bytes(&text).into_owned().into();
+    merged.into_iter().map(|(name, value)| bytes(format!("{name}={value}"))).collect()
 }
 
 #[cfg(test)]

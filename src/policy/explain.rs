@@ -20,6 +20,7 @@ use super::{
     profile::ProfileName,
     set::PolicySet,
 };
+use crate::byte_text;
 
 /// Stands for a secret.
 const HIDDEN: &str = "***";
@@ -114,7 +115,7 @@ impl Explanation {
             Err(denial) => return Self::denied(policy, denial),
         };
         let profile_name = spec.profile_name();
-        let text = |bytes: &bytes::Bytes| String::from_utf8_lossy(bytes).into_owned();
+        let text = |bytes: &bytes::Bytes| byte_text::shown(&byte_text::from_bytes(bytes)).into_owned();
         let millis =
             |time: Option<std::time::Duration>| time.and_then(|time| u64::try_from(time.as_millis()).ok());
         let environment = spec.env().iter().filter_map(|entry| {
@@ -138,7 +139,7 @@ impl Explanation {
                 profile: profile_name.to_string(),
                 argv: spec.argv().iter().map(text).collect(),
                 file: spec.resolved_file().map(|file| file.path.clone()),
-                cwd: spec.cwd().to_string(),
+                cwd: spec.cwd().shown(),
                 network: format!("{:?}", spec.network()).to_lowercase(),
                 environment: environment.chain(secrets).collect(),
                 time_limit_ms: millis(spec.time_limit()),

@@ -3,7 +3,12 @@
 //! Purely lexical: this file never looks at the file system and cannot know where a path leads. The kernel decides that
 //! later, by descriptor. Paths whose text does not say where they lie are refused: relative ones, `..`, a NUL.
 
-use std::path::{Path, PathBuf};
+use std::{
+    borrow::Cow,
+    path::{Path, PathBuf},
+};
+
+use crate::byte_text;
 
 /// The longest path that the kernel takes, in bytes, with the closing NUL (PATH_MAX of path_resolution(7)).
 const PATH_MAX_BYTES: usize = 4096;
@@ -30,10 +35,23 @@ pub enum PathError {
 
 /// An absolute path without `.`, `..`, doubled or trailing slashes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct AbsPath(PathBuf);
+pub struct AbsPath {
+    /// As [`byte_text`] writes it.
+    text: String,
+    /// Where that is not the path itself.
+    of_bytes: Option<PathBuf>,
+}
 
 impl AbsPath {
-    /// Parses a path as a caller wrote it.
+    /// A path of the file system.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    pub fn of_path(path: &Path) -> Result<Self, PathError> {
+        Self::parse(&byte_text::from_path(path))
+    }
+
+    /// Parses a path as a caller wrote it, in the form of [`byte_text`].
     pub fn parse(text: &str) -> Result<Self, PathError> {
         if text.is_empty() {
             return Err(PathError::Empty);
@@ -44,34 +62,50 @@ impl AbsPath {
         if !text.starts_with('/') {
             return Err(PathError::Relative);
         }
-        if text.len() >= PATH_MAX_BYTES {
+        if byte_text::len(text) >= PATH_MAX_BYTES {
             return Err(PathError::TooLong);
         }
         if text.split('/').any(|part| part == "..") {
             return Err(PathError::Parent);
         }
+        Ok(Self::of_text(Path::new(text)))
+    }
+
+    fn of_text(text: &Path) -> Self {
         // `components` drops "." and what repeats a slash.
-        Ok(Self(Path::new(text).components().collect()))
+        let path: PathBuf = text.components().collect();
+        let text = path.to_str().expect("an AbsPath is made from a str").to_owned();
+        let of_bytes = match byte_text::to_path(&text) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(path) => Some(path),
+        };
+        Self { text, of_bytes }
     }
 
     /// Whether this path is `root` or below it, by whole components: `/ab` is not below `/a`.
     pub fn is_within(&self, root: &Self) -> bool {
-        self.0.starts_with(&root.0)
+        Path::new(&self.text).starts_with(&root.text)
     }
 
     /// This path with its beginning `from` replaced; `None` when it is not within `from`.
     pub fn rebase(&self, from: &Self, to: &Self) -> Option<Self> {
-        self.0.strip_prefix(&from.0).ok().map(|rest| Self(to.0.join(rest).components().collect()))
+        let rest = Path::new(&self.text).strip_prefix(&from.text).ok()?;
+        Some(Self::of_text(&Path::new(&to.text).join(rest)))
     }
 
     /// As a path.
     pub fn as_path(&self) -> &Path {
-        &self.0
+        self.of_bytes.as_deref().unwrap_or_else(|| Path::new(&self.text))
     }
 
-    /// As text. Exact, because it was parsed from text.
+    /// As text, in the form of [`byte_text`], which is exact.
     pub fn as_str(&self) -> &str {
-        self.0.to_str().expect("an AbsPath is made from a str")
+        &self.text
+    }
+
+    /// For people, and programs that only tell it to people.
+    pub fn shown(&self) -> String {
+        byte_text::shown(&self.text).into_owned()
     }
 }
 

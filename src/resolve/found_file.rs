@@ -10,7 +10,10 @@ use std::{
 };
 
 use super::shebang;
-use crate::policy::command::program::{FileId, PathStability, Resolved};
+use crate::{
+    byte_text,
+    policy::command::program::{FileId, PathStability, Resolved},
+};
 
 /// A file cannot be read, or was changed meanwhile.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +70,7 @@ pub(super) fn first_line(file: &FileId) -> FirstLine {
 /// Opens without blocking on a pipe in its place, and without following a link.
 fn open(path: &str) -> io::Result<fs::File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-    fs::File::options().read(true).custom_flags(flags).open(path)
+    fs::File::options().read(true).custom_flags(flags).open(byte_text::to_path(path))
 }
 
 fn read_line(opened: fs::File) -> FirstLine {
@@ -76,20 +79,19 @@ fn read_line(opened: fs::File) -> FirstLine {
     Ok(shebang::parse(&beginning))
 }
 
-/// The file at a real path, which was looked for at another one. A path that is not UTF-8 is not known.
+/// The file at a real path, which was looked for at another one.
 pub(super) fn to_resolved(path: &Path, metadata: &Metadata, found_at: &Path, way: PathStability) -> Resolved {
-    match (path.to_str(), found_at.to_str()) {
-        (Some(path), Some(found_at)) if metadata.is_file() => Resolved::File(FileId {
-            path: path.to_owned(),
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            changed_nanos: changed_nanos(metadata),
-            lookup_path: found_at.to_owned(),
-            stability: way,
-        }),
-        _ if metadata.is_file() => Resolved::Unknown,
-        _ => Resolved::Missing,
+    if !metadata.is_file() {
+        return Resolved::Missing;
     }
+    Resolved::File(FileId {
+        path: byte_text::from_path(path),
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        changed_nanos: changed_nanos(metadata),
+        lookup_path: byte_text::from_path(found_at),
+        stability: way,
+    })
 }
 
 fn changed_nanos(metadata: &Metadata) -> i64 {
@@ -106,10 +108,11 @@ fn is_identity(file: &FileId, metadata: &Metadata) -> bool {
 
 /// Whether the same file is still there, with the same content.
 pub(super) fn is_unchanged(file: &FileId) -> bool {
-    fs::symlink_metadata(&file.path).is_ok_and(|metadata| metadata.is_file() && is_identity(file, &metadata))
+    fs::symlink_metadata(byte_text::to_path(&file.path))
+        .is_ok_and(|metadata| metadata.is_file() && is_identity(file, &metadata))
 }
 
 /// Whether anybody may execute it.
 pub(super) fn is_executable(file: &FileId) -> bool {
-    fs::symlink_metadata(&file.path).is_ok_and(|metadata| metadata.mode() & 0o111 != 0)
+    fs::symlink_metadata(byte_text::to_path(&file.path)).is_ok_and(|metadata| metadata.mode() & 0o111 != 0)
 }

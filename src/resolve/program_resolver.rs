@@ -18,6 +18,7 @@ use super::{
     shebang,
 };
 use crate::{
+    byte_text,
     policy::{
         ProfileResolvers,
         command::{
@@ -229,7 +230,7 @@ impl<'a> ProfileResolver<'a> {
     fn search(&self, name: &str) -> Resolved {
         let mut not_executable = None;
         for directory in &self.profile.path {
-            match self.resolve(&directory.join(name)) {
+            match self.resolve(&directory.join(byte_text::to_path(name))) {
                 Resolved::Missing => {}
                 Resolved::File(file) if is_executable(&file) => return Resolved::File(file),
                 Resolved::File(file) => not_executable = not_executable.or(Some(Resolved::File(file))),
@@ -299,7 +300,7 @@ impl ProgramResolver for ProfileResolver<'_> {
     }
 
     fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
-        let whole = Path::new(cwd).join(path);
+        let whole = byte_text::to_path(cwd).join(byte_text::to_path(path));
         let look = || match self.rights.run_with(|| self.resolve(&whole)).unwrap_or(Resolved::Unknown) {
             Resolved::File(file) if file.stability == PathStability::Changeable => self.still(file),
             other => Some(other),
@@ -312,8 +313,8 @@ impl ProgramResolver for ProfileResolver<'_> {
     }
 
     fn real_directory(&self, path: &str) -> Option<String> {
-        let found = self.rights.run_with(|| self.follow(Path::new(path))).ok()?.ok()?;
-        found.path.to_str().map(str::to_owned)
+        let found = self.rights.run_with(|| self.follow(&byte_text::to_path(path))).ok()?.ok()?;
+        Some(byte_text::from_path(&found.path))
     }
 
     fn interpreters(&self, file: &FileId, cwd: &str) -> Interpreters {
@@ -332,10 +333,7 @@ impl ProgramResolver for ProfileResolver<'_> {
             if chain.len() == MAX_INTERPRETERS {
                 return Interpreters { chain, may_go_on: true };
             }
-            let file = match std::str::from_utf8(&path) {
-                Ok(path) => self.resolve_path(path, cwd),
-                Err(_) => Resolved::Unknown,
-            };
+            let file = self.resolve_path(&byte_text::from_bytes(&path), cwd);
             chain.push(Interpreter { path, argument, file: file.clone() });
             match file {
                 Resolved::File(next) => script = next,
@@ -529,7 +527,7 @@ mod tests {
         assert_eq!(interpreters("./bytes").chain[0].argument.as_deref(), Some(&b"caf\xe9"[..]));
         fs::write(work.join("bytes"), b"#!./inn\xe9r\n").unwrap();
         let chain = interpreters("./bytes");
-        assert_eq!((&chain.chain[0].file, chain.may_go_on), (&Resolved::Unknown, true));
+        assert_eq!((&chain.chain[0].file, chain.may_go_on), (&Resolved::Missing, false));
         for number in 0..8 {
             script(&format!("n{number}"), &format!("#!./n{}\n", number + 1));
         }

@@ -49,8 +49,8 @@ fn locate(roots: &[Root], directory: &AbsPath) -> Result<AbsPath, EscapesRoot> {
         return Ok(directory.clone());
     }
     let real = Walk::new(root, relative).follow(roots)?;
-    // A name that is no text was reached by a link: the directory is then refused for that link.
-    Ok(real.to_str().and_then(|real| AbsPath::parse(real).ok()).unwrap_or_else(|| directory.clone()))
+    // What is too long for a path is refused where it is entered.
+    Ok(AbsPath::of_path(&real).unwrap_or_else(|_| directory.clone()))
 }
 
 fn find_root<'a, 'p>(roots: &'a [Root], path: &'p Path) -> Option<(&'a Root, &'p Path)> {

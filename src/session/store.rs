@@ -25,6 +25,7 @@ use super::{
     store_roots,
 };
 use crate::{
+    byte_text,
     policy::{
         AbsPath, Digest, PathError,
         environment::{EnvEntry, EnvVarError},
@@ -274,7 +275,7 @@ pub(super) fn to_record(session: &Session) -> io::Result<SessionRecord> {
     let mut roots = Vec::with_capacity(session.root_descriptors.len());
     for root in &session.root_descriptors {
         let (device, inode) = device_and_inode(root)?;
-        let path = root.path.to_string_lossy().into_owned();
+        let path = byte_text::from_path(&root.path);
         let role = store_roots::role_record(root.role).into();
         roots.push(RootRecord { requested_path: path.clone(), path, device, inode, role });
     }

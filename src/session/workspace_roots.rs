@@ -109,7 +109,7 @@ fn replace_first(open: &mut Vec<Root>, (worktree, git): (Root, Option<Root>)) ->
 }
 
 fn text(path: &Path) -> Option<AbsPath> {
-    path.to_str().and_then(|path| AbsPath::parse(path).ok())
+    AbsPath::of_path(path).ok()
 }
 
 #[cfg(test)]

@@ -91,7 +91,9 @@ async fn a_list_comes_in_pages_that_any_client_takes() {
     let session = Session::open(&gateway).await;
     // Twelve sessions of half a megabyte each: more than one message of a stock client.
     let value = "v".repeat(130_000);
-    let env: Vec<_> = (0..4).map(|n| EnvVar { name: format!("V{n}"), value: value.clone() }).collect();
+    let env: Vec<_> = (0..4)
+        .map(|n| EnvVar { name: format!("V{n}"), value: value.clone(), ..Default::default() })
+        .collect();
     for _ in 0..12 {
         let request = CreateSessionRequest {
             roots: vec![session.workspace.display().to_string()],

@@ -59,7 +59,7 @@ async fn a_variable_that_changes_what_a_name_means_is_refused() {
             let mut caller = session.caller.clone();
             let request = CreateSessionRequest {
                 roots: vec![session.workspace.display().to_string()],
-                env: vec![EnvVar { name: name.to_owned(), value }],
+                env: vec![EnvVar { name: name.to_owned(), value, ..Default::default() }],
                 ..CreateSessionRequest::default()
             };
             let opened = within("a refusal", caller.sessions.create_session(request)).await;

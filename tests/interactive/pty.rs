@@ -142,7 +142,7 @@ async fn sizes_and_modes_that_no_terminal_has_are_refused_with_the_field() {
         assert!(refused(|r| r.output_mode = OutputMode::Split as i32).await.starts_with("output_mode"));
         let twice = |r: &mut api::CreateTerminalRequest| {
             r.pty = Some(Pty { columns: 80, rows: 24, term: "vt100".into() });
-            r.env.push(api::EnvVar { name: "TERM".into(), value: "xterm".into() });
+            r.env.push(api::EnvVar { name: "TERM".into(), value: "xterm".into(), ..Default::default() });
         };
         assert!(refused(twice).await.starts_with("pty.term"));
         let given = |r: &mut api::CreateTerminalRequest| {

@@ -20,8 +20,8 @@ const MAX_FILE_LINES: usize = 900;
 /// Files that are programs of their own, next to the library.
 const PROGRAMS: [&str; 2] = ["main", "provost_shell"];
 /// Modules without input and output, by promise.
-const PURE: [&str; 8] =
-    ["policy", "network", "output", "ssh_agent", "wire", "masking", "printable", "signal"];
+const PURE: [&str; 9] =
+    ["policy", "network", "output", "ssh_agent", "wire", "masking", "printable", "byte_text", "signal"];
 /// What a pure module may not name of the standard library.
 const IMPURE_STD: [&str; 6] = ["fs", "net", "process", "env", "thread", "io"];
 /// Modules that run where no runtime exists: in a sandbox, or before anything is started.

@@ -251,7 +251,7 @@ async fn the_commands_variables_go_over_the_sessions_and_those_over_the_profiles
     let gateway = Gateway::shared();
     let session = Session::open_with(&gateway, gateway.caller().await, None, |request| {
         for (name, value) in [("ONLY_SESSION", "session"), ("BOTH", "session")] {
-            request.env.push(EnvVar { name: name.into(), value: value.into() });
+            request.env.push(EnvVar { name: name.into(), value: value.into(), ..Default::default() });
         }
     })
     .await;

@@ -72,7 +72,7 @@ async fn a_caller_can_neither_set_nor_override_a_secret() {
         let mut caller = armed.gateway.caller().await;
         let request = crate::support::api::CreateSessionRequest {
             roots: vec![session.workspace.display().to_string()],
-            env: vec![EnvVar { name: "TOKEN".into(), value: "mine".into() }],
+            env: vec![EnvVar { name: "TOKEN".into(), value: "mine".into(), ..Default::default() }],
             ..Default::default()
         };
         let refusal =

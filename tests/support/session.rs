@@ -215,7 +215,11 @@ impl Command {
 
     /// A variable.
     pub fn env(mut self, name: &str, value: &str) -> Self {
-        self.request.env.push(EnvVar { name: name.to_owned(), value: value.to_owned() });
+        self.request.env.push(EnvVar {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            ..Default::default()
+        });
         self
     }
 

@@ -4,7 +4,7 @@
 //! stdin is fed by calls, its stdout and stderr come as streams, losslessly. It ends as every command of a gateway
 //! does, with all that it started; a caller that goes away ends it too.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::PathBuf, time::Duration};
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream},
@@ -15,6 +15,7 @@ use tonic::{Code, Status, Streaming};
 
 use crate::{
     acp::terminal::exit,
+    byte_text,
     client::{self, Client, FrontEnd},
     proto::v1::{
         self, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, KillTerminalRequest,
@@ -50,9 +51,6 @@ pub enum ConfineError {
     /// The gateway refuses.
     #[error("the gateway refuses to run the agent")]
     Gateway(#[from] Status),
-    /// A word of the command is no text.
-    #[error("{} is no UTF-8", crate::printable::path(.0))]
-    Text(PathBuf),
     /// The call ended before the agent had started.
     #[error("the gateway ended the call before the agent had started")]
     NotStarted,
@@ -73,24 +71,29 @@ pub(in crate::acp) async fn start(
     command: &[OsString],
     confinement: Confinement,
 ) -> Result<(ConfinedAgent, DuplexStream, DuplexStream), ConfineError> {
-    let mut words = command.iter().map(|word| text(word));
-    let program = words.next().unwrap_or_else(|| Ok(String::new()))?;
-    let args = words.collect::<Result<Vec<_>, _>>()?;
+    let mut words = command.iter().map(|word| byte_text::from_bytes(word.as_bytes()));
+    let program = words.next().unwrap_or_default();
+    let args = words.collect();
     let mut sessions = client.sessions.clone();
-    let session = sessions.create_session(FrontEnd::Acp.sign(CreateSessionRequest {
-        roots: vec![text(confinement.workspace.as_os_str())?],
-        profile: confinement.profile.unwrap_or_default(),
-        lifetime: v1::Lifetime::OwnerProcess.into(),
-        extent: v1::WorkspaceExtent::Repository.into(),
-        labels: [("acp.confined-agent".to_owned(), "yes".to_owned())].into(),
-        ..Default::default()
-    }));
+    let session =
+        sessions.create_session(FrontEnd::Acp.sign(client::session_in_bytes(CreateSessionRequest {
+            roots: vec![byte_text::from_path(&confinement.workspace)],
+            profile: confinement.profile.unwrap_or_default(),
+            lifetime: v1::Lifetime::OwnerProcess.into(),
+            extent: v1::WorkspaceExtent::Repository.into(),
+            labels: [("acp.confined-agent".to_owned(), "yes".to_owned())].into(),
+            ..Default::default()
+        })));
     let session_id = session.await?.into_inner().session.unwrap_or_default().id;
-    let create = CreateTerminalRequest {
+    let create = client::terminal_in_bytes(CreateTerminalRequest {
         session_id: session_id.clone(),
         command: Some(v1::create_terminal_request::Command::Program(program)),
         args,
-        env: confinement.env.into_iter().map(|(name, value)| v1::EnvVar { name, value }).collect(),
+        env: confinement
+            .env
+            .into_iter()
+            .map(|(name, value)| v1::EnvVar { name, value, ..Default::default() })
+            .collect(),
         network: confinement.network.into(),
         output_mode: v1::OutputMode::Split.into(),
         stdin_mode: v1::StdinMode::Open.into(),
@@ -98,7 +101,7 @@ pub(in crate::acp) async fn start(
         // Nobody can be asked before the agent speaks.
         on_ask: v1::OnAsk::Refuse.into(),
         ..client::new_terminal()
-    };
+    });
     match run(client, create).await {
         Ok((terminal_id, events)) => {
             let (stdin, fed) = tokio::io::duplex(PIPE_BYTES);
@@ -220,8 +223,4 @@ async fn close_session(client: &Client, session_id: String) {
         Ok(Err(status)) => tracing::warn!(error = %status, "cannot close the agent's session"),
         Err(_) => tracing::warn!("cannot close the agent's session: the gateway does not answer"),
     }
-}
-
-fn text(word: &std::ffi::OsStr) -> Result<String, ConfineError> {
-    word.to_str().map(str::to_owned).ok_or_else(|| ConfineError::Text(word.into()))
 }

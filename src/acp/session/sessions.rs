@@ -256,7 +256,13 @@ impl AcpSessions {
         let known = explained.ok().and_then(|answer| answer.into_inner().run).map(|run| run.env_names);
         let known = known.unwrap_or_default();
         let missing = NON_INTERACTIVE_ENV.iter().filter(|(name, _)| !known.iter().any(|known| known == name));
-        missing.map(|(name, value)| v1::EnvVar { name: (*name).into(), value: (*value).into() }).collect()
+        missing
+            .map(|(name, value)| v1::EnvVar {
+                name: (*name).into(),
+                value: (*value).into(),
+                ..Default::default()
+            })
+            .collect()
     }
 
     /// Opens the session again with more variables, in the place of the one that is open; that stays where the profile

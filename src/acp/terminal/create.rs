@@ -83,7 +83,11 @@ pub(super) fn to_gateway(
     for variable in &request.env {
         // Of a name given twice the last one counts, as in a shell.
         env.retain(|earlier| earlier.name != variable.name);
-        env.push(v1::EnvVar { name: variable.name.clone(), value: variable.value.clone() });
+        env.push(v1::EnvVar {
+            name: variable.name.clone(),
+            value: variable.value.clone(),
+            ..Default::default()
+        });
     }
     Ok(v1::CreateTerminalRequest {
         session_id: gateway_session.to_owned(),

@@ -115,7 +115,7 @@ fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, CliError> {
     };
     let mut env = Vec::new();
     for variable in &arguments.env {
-        env.extend(variable.clone().resolve()?);
+        env.extend(variable.clone().resolve());
     }
     Ok(acp::Confinement { workspace, profile: arguments.profile.clone(), network, env })
 }

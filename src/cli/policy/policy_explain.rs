@@ -205,7 +205,7 @@ fn own_principal() -> String {
 }
 
 fn absolute(path: &Path, option: &str) -> Result<AbsPath, CliError> {
-    AbsPath::parse(&path.to_string_lossy()).map_err(|error| CliError::caused_by(option, error))
+    AbsPath::of_path(path).map_err(|error| CliError::caused_by(option, error))
 }
 
 /// An explanation as text.

@@ -2,9 +2,11 @@
 //!
 //! They are parsed here as far as that needs no input or output.
 
-use std::time::Duration;
+use std::{os::unix::ffi::OsStrExt, time::Duration};
 
-use crate::{cli::console::error::CliError, gateway::parse_listen, policy::duration};
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
+use crate::{byte_text, gateway::parse_listen, policy::duration};
 
 /// A variable for a command, as `-e` names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +18,11 @@ pub(in crate::cli) enum EnvArgument {
 }
 
 impl EnvArgument {
+    /// For clap: an argument of any bytes.
+    pub(in crate::cli) fn parser() -> impl TypedValueParser<Value = Self> {
+        OsStringValueParser::new().try_map(|word| Self::parse(&byte_text::from_bytes(word.as_bytes())))
+    }
+
     /// Reads `NAME=VALUE` or `NAME`.
     pub(in crate::cli) fn parse(text: &str) -> Result<Self, String> {
         if text.contains('=') {
@@ -27,17 +34,14 @@ impl EnvArgument {
         }
     }
 
-    /// The name and the value; `None`: it is not set here. An error for a value that is no text.
-    pub(in crate::cli) fn resolve(self) -> Result<Option<(String, String)>, CliError> {
+    /// The name and the value, in the form of [`byte_text`]; `None`: it is not set here.
+    pub(in crate::cli) fn resolve(self) -> Option<(String, String)> {
         match self {
-            Self::Set(name, value) => Ok(Some((name, value))),
-            Self::PassedOn(name) => match std::env::var(&name) {
-                Ok(value) => Ok(Some((name, value))),
-                Err(std::env::VarError::NotPresent) => Ok(None),
-                Err(std::env::VarError::NotUnicode(_)) => {
-                    Err(CliError::message_only(format!("the value of the variable {name} is no UTF-8")))
-                }
-            },
+            Self::Set(name, value) => Some((name, value)),
+            Self::PassedOn(name) => {
+                let value = std::env::var_os(&*byte_text::to_path(&name));
+                value.map(|value| (name, byte_text::from_bytes(value.as_bytes())))
+            }
         }
     }
 }

@@ -202,7 +202,7 @@ pub(in crate::cli) struct RunArguments {
     pub(in crate::cli) session: Option<String>,
     /// Set a variable in the command's environment, or pass on the one of this name if it is set here; may be given
     /// several times; no other variable is passed on
-    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parse)]
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parser())]
     pub(in crate::cli) env: Vec<EnvArgument>,
     /// Give the session and the terminal this label, which `provost ps` shows and rules may depend on; may be given
     /// several times
@@ -277,7 +277,7 @@ pub(in crate::cli) struct AcpArguments {
     #[arg(long, value_name = "NETWORK", requires = "confine_agent")]
     pub(in crate::cli) network: Option<NetworkChoice>,
     /// Set a variable in a confined agent's environment; may be given several times; no other variable is passed on
-    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parse, requires = "confine_agent")]
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parser(), requires = "confine_agent")]
     pub(in crate::cli) env: Vec<EnvArgument>,
     /// Give every session of the agent the tools of `provost mcp`, too, because it runs commands itself; default: once that is
     /// known of it

@@ -1,9 +1,9 @@
 //! The request that the arguments of `provost run` make.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::PathBuf, time::Duration};
 
 use super::arguments::{NetworkChoice, RunArguments};
-use crate::{cli::console::error::CliError, client, proto::v1};
+use crate::{byte_text, cli::console::error::CliError, client, proto::v1};
 
 /// The real paths of the workspace's directories; at least one.
 pub(in crate::cli) fn workspace_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
@@ -17,10 +17,13 @@ pub(in crate::cli) fn workspace_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>,
 /// As [`workspace_roots`], of paths that a client can name: each is text.
 pub(in crate::cli) fn named_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     let roots = workspace_roots(given)?;
-    for root in &roots {
-        text(root.clone().into_os_string(), "the workspace's path")?;
+    match roots.iter().find(|root| root.to_str().is_none()) {
+        None => Ok(roots),
+        Some(root) => {
+            let root = crate::printable::path(root);
+            Err(CliError::message_only(format!("the workspace's path is no UTF-8: {root}")))
+        }
     }
-    Ok(roots)
 }
 
 /// The real paths of directories.
@@ -36,16 +39,16 @@ fn unusable(name: &str, error: std::io::Error) -> CliError {
 
 /// The request for the command. Its session, working directory and input are for the caller to say.
 pub(in crate::cli) fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, CliError> {
-    let mut words = arguments.command.into_iter();
-    let command = text(words.next().unwrap_or_default(), "the command")?;
-    let args = words.map(|word| text(word, "an argument")).collect::<Result<_, _>>()?;
+    let mut words = arguments.command.iter().map(|word| text(word));
+    let command = words.next().unwrap_or_default();
+    let args = words.collect();
     let limit = |given: Option<Duration>, option: &str| {
         let limit = given.map(prost_types::Duration::try_from).transpose();
         limit.map_err(|error| CliError::caused_by(format!("{option} is too long"), error))
     };
     let mut env = Vec::new();
     for variable in arguments.env {
-        env.extend(variable.resolve()?.map(|(name, value)| v1::EnvVar { name, value }));
+        env.extend(variable.resolve().map(|(name, value)| v1::EnvVar { name, value, ..Default::default() }));
     }
     Ok(v1::CreateTerminalRequest {
         command: Some(v1::create_terminal_request::Command::Program(command)),
@@ -67,12 +70,7 @@ pub(in crate::cli) fn request(arguments: RunArguments) -> Result<v1::CreateTermi
     })
 }
 
-/// The API carries text: an argument that is no UTF-8 is refused here, with its name.
-pub(in crate::cli) fn text(word: OsString, what: &str) -> Result<String, CliError> {
-    word.into_string().map_err(|word| {
-        CliError::message_only(format!(
-            "{what} is no UTF-8: {}",
-            crate::printable::path(&PathBuf::from(word))
-        ))
-    })
+/// A word or a path, in the form of [`byte_text`].
+pub(in crate::cli) fn text(word: impl AsRef<OsStr>) -> String {
+    byte_text::from_bytes(word.as_ref().as_bytes())
 }

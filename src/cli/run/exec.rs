@@ -47,7 +47,7 @@ pub(in crate::cli) struct ExecArguments {
     tty: bool,
     /// Set a variable in the command's environment, or pass on the one of this name if it is set here; may be given
     /// several times
-    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parse)]
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parser())]
     env: Vec<EnvArgument>,
     /// Start the command in this directory; a relative path counts from the session's; default: the session's
     #[arg(short, long, value_name = "DIR")]
@@ -78,6 +78,7 @@ pub(in crate::cli) async fn exec(arguments: ExecArguments) -> Result<u8, CliErro
         }
         None => request,
     };
+    let request = client::terminal_in_bytes(request);
     let is_pty = request.pty.is_some();
     let ended =
         drive(&connection, request, input, &mut signals).await.map_err(denial_remedy::advise_on_workdir)?;
@@ -103,7 +104,7 @@ async fn working_directory(
         let session = connection.client().sessions.get_session(request).await?.into_inner().session;
         session.unwrap_or_default().cwd.into()
     };
-    text(real_workdir(&from, workdir)?.into_os_string(), "the working directory's path")
+    Ok(text(real_workdir(&from, workdir)?))
 }
 
 fn request(
@@ -112,16 +113,16 @@ fn request(
     variables: Vec<EnvArgument>,
     input: Input,
 ) -> Result<v1::CreateTerminalRequest, CliError> {
-    let mut words = command.into_iter();
-    let program = text(words.next().unwrap_or_default(), "the command")?;
+    let mut words = command.iter().map(text);
+    let program = words.next().unwrap_or_default();
     let mut env = Vec::new();
     for variable in variables {
-        env.extend(variable.resolve()?.map(|(name, value)| v1::EnvVar { name, value }));
+        env.extend(variable.resolve().map(|(name, value)| v1::EnvVar { name, value, ..Default::default() }));
     }
     Ok(v1::CreateTerminalRequest {
         session_id,
         command: Some(v1::create_terminal_request::Command::Program(program)),
-        args: words.map(|word| text(word, "an argument")).collect::<Result<_, _>>()?,
+        args: words.collect(),
         env,
         output_mode: stdio::output_mode().into(),
         overflow: v1::Overflow::Block.into(),

@@ -86,12 +86,10 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     let gateway = arguments.gateway.clone();
     let on_ask = arguments.on_ask.or(detach.then_some(OnAskChoice::Refuse));
     let approval_mode = ApprovalMode::new(on_ask, input);
-    let texts = |paths: Vec<PathBuf>, what| {
-        paths.into_iter().map(|path| text(path.into_os_string(), what)).collect::<Result<Vec<_>, _>>()
-    };
-    let workspace = v1::CreateSessionRequest {
-        roots: texts(roots, "the workspace's path")?,
-        read_only_roots: texts(read_only_roots, "the path of --ro")?,
+    let texts = |paths: Vec<PathBuf>| paths.iter().map(text).collect();
+    let workspace = client::session_in_bytes(v1::CreateSessionRequest {
+        roots: texts(roots),
+        read_only_roots: texts(read_only_roots),
         extent: arguments.workspace.extent().into(),
         lifetime: match arguments.session {
             Some(_) => v1::Lifetime::Explicit,
@@ -101,10 +99,10 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         name: arguments.session.clone().unwrap_or_default(),
         ssh_agent: client::ssh_agent_socket(),
         ..Default::default()
-    };
+    });
     let request = v1::CreateTerminalRequest {
         on_ask: approval_mode.on_ask().into(),
-        cwd: text(working_directory.into_os_string(), "the working directory's path")?,
+        cwd: text(working_directory),
         stdin_mode: match input {
             Input::Forwarded => v1::StdinMode::Open,
             Input::Empty => v1::StdinMode::Closed,
@@ -118,6 +116,7 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
         Some(window) => run_attached::in_pty(request, window),
         None => request,
     };
+    let request = client::terminal_in_bytes(request);
     if detach {
         let started = run_detached::start(
             gateway.named(),

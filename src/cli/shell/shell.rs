@@ -57,7 +57,7 @@ pub(in crate::cli) struct ShellArguments {
     workspace: WorkspaceArguments,
     /// Set a variable in the shell's environment, or pass on the one of this name if it is set here; may be given several
     /// times
-    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parse)]
+    #[arg(short, long, value_name = "NAME[=VALUE]", value_parser = EnvArgument::parser())]
     env: Vec<EnvArgument>,
     /// Run this line in the shell; may be given several times; the lines after one that ends the shell are not run
     #[arg(long, value_name = "LINE")]
@@ -82,29 +82,28 @@ pub(in crate::cli) async fn shell(arguments: ShellArguments) -> Result<u8, CliEr
     };
     let roots = workspace_roots(arguments.workspace.roots())?;
     let cwd = arguments.workspace.working_directory(&roots[0])?;
-    let path = |path: PathBuf| text(path.into_os_string(), "the workspace's path");
-    let workspace = v1::CreateSessionRequest {
-        roots: roots.into_iter().map(path).collect::<Result<_, _>>()?,
+    let workspace = client::session_in_bytes(v1::CreateSessionRequest {
+        roots: roots.iter().map(text).collect(),
         extent: arguments.workspace.extent().into(),
         lifetime: v1::Lifetime::OwnerProcess.into(),
         profile: arguments.profile.clone().unwrap_or_default(),
         ssh_agent: client::ssh_agent_socket(),
         ..Default::default()
-    };
+    });
     let mut env = Vec::new();
     for variable in arguments.env {
-        env.extend(variable.resolve()?.map(|(name, value)| v1::EnvVar { name, value }));
+        env.extend(variable.resolve().map(|(name, value)| v1::EnvVar { name, value, ..Default::default() }));
     }
     let create = v1::CreateTerminalRequest {
         command: arguments.shell.map(v1::create_terminal_request::Command::Program),
         kept_shell: Some(v1::KeptShell {}),
         profile: arguments.profile.unwrap_or_default(),
-        cwd: path(cwd)?,
+        cwd: text(cwd),
         on_ask: v1::OnAsk::Refuse.into(),
         env,
         ..client::new_terminal()
     };
-    let create = run_attached::in_pty(create, window);
+    let create = client::terminal_in_bytes(run_attached::in_pty(create, window));
     let named = arguments.gateway.gateway.as_deref();
     let connection = GatewayConnection::running_or_own(named, arguments.policies.as_deref(), None).await?;
     let result = in_session(&connection, workspace, create, &arguments.line, &mut signals).await;

@@ -73,7 +73,7 @@ pub(in crate::cli) struct ShellWrapperArguments {
     #[arg(long, value_name = "DIR", env = "PROVOST_SHELL_ROOT", value_delimiter = ':')]
     root: Vec<PathBuf>,
     /// Pass on these variables, too, if they are set here; may be given several times, in the variable separated by commas
-    #[arg(long, value_name = "NAME", env = "PROVOST_SHELL_ENV", value_delimiter = ',', value_parser = EnvArgument::parse)]
+    #[arg(long, value_name = "NAME", env = "PROVOST_SHELL_ENV", value_delimiter = ',', value_parser = EnvArgument::parser())]
     env: Vec<EnvArgument>,
     /// The shell that runs the lines in the sandbox
     #[arg(long, value_name = "SHELL", env = "PROVOST_SHELL_PROGRAM", default_value = "bash")]
@@ -154,8 +154,7 @@ async fn drive(
 fn request(
     arguments: &ShellWrapperArguments,
 ) -> Result<(v1::CreateTerminalRequest, Option<CarriedDirectory>), CliError> {
-    let words = arguments.arguments.iter().map(|word| text(word.clone(), "an argument"));
-    let mut call = ShellCall::of(words.collect::<Result<_, _>>()?);
+    let mut call = ShellCall::of(arguments.arguments.iter().map(text).collect());
     let carried = match &mut call {
         ShellCall::Line(line) if std::env::var_os(CLAUDE_VARIABLE).is_some() => {
             CarriedDirectory::take_from(line)
@@ -168,7 +167,7 @@ fn request(
         command: Some(v1::create_terminal_request::Command::Program(arguments.shell.clone())),
         args: call.into_arguments(),
         env: passed_on(&arguments.env)?,
-        cwd: text(directory.into_os_string(), "the working directory's path")?,
+        cwd: text(directory),
         profile: arguments.profile.clone().unwrap_or_default(),
         output_mode: stdio::output_mode().into(),
         overflow: v1::Overflow::Block.into(),
@@ -180,19 +179,20 @@ fn request(
         Some(window) => run_attached::in_pty(create, window),
         None => create,
     };
-    Ok((create, carried))
+    Ok((client::terminal_in_bytes(create), carried))
 }
 
 fn passed_on(named: &[EnvArgument]) -> Result<Vec<v1::EnvVar>, CliError> {
     let is_passed = |name: &str| PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX);
-    let usual = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let mut env: Vec<v1::EnvVar> =
-        usual.filter(|(name, _)| is_passed(name)).map(|(name, value)| v1::EnvVar { name, value }).collect();
+    let usual = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    let mut env: Vec<v1::EnvVar> = usual
+        .filter(|(name, _)| is_passed(name))
+        .map(|(name, value)| v1::EnvVar { name, value, ..Default::default() })
+        .collect();
     for variable in named {
-        if let Some((name, value)) = variable.clone().resolve()? {
+        if let Some((name, value)) = variable.clone().resolve() {
             env.retain(|other| other.name != name);
-            env.push(v1::EnvVar { name, value });
+            env.push(v1::EnvVar { name, value, ..Default::default() });
         }
     }
     Ok(env)
@@ -213,8 +213,7 @@ fn workspace(
         }
         named => (real_paths(named)?, v1::WorkspaceExtent::Unspecified),
     };
-    let roots = roots.into_iter().map(|root| text(root.into_os_string(), "the workspace's path"));
-    let roots = roots.collect::<Result<Vec<_>, _>>()?;
+    let roots: Vec<String> = roots.iter().map(text).collect();
     let profile = arguments.profile.clone().unwrap_or_default();
     let mut digest = Sha256::new();
     for part in roots.iter().chain([&profile]) {
@@ -223,7 +222,7 @@ fn workspace(
     }
     let digest: String = digest.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let v1::ProcessIdentity { pid, start_ticks } = agent.identity;
-    Ok(FrontEnd::Shell.sign(v1::CreateSessionRequest {
+    Ok(FrontEnd::Shell.sign(client::session_in_bytes(v1::CreateSessionRequest {
         roots,
         extent: extent.into(),
         profile,
@@ -233,7 +232,7 @@ fn workspace(
         labels: [("shell.agent".to_owned(), agent.program.clone())].into(),
         ssh_agent: client::ssh_agent_socket(),
         ..Default::default()
-    }))
+    })))
 }
 
 /// Reads where the line has ended, and writes it for the agent. An agent that learns nothing stays where it was.

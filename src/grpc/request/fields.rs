@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, collections::HashMap, time::Duration};
 
 use crate::{
+    byte_text,
     policy::{
         AbsPath, PtySize, PtySizeError,
         environment::{self, EnvEntry},
@@ -17,8 +18,10 @@ const LABELS_MAX: usize = 64;
 pub(super) const NAME_MAX_BYTES: usize = 128;
 /// Bytes of a label's value.
 const LABEL_VALUE_MAX_BYTES: usize = 1_024;
-/// Bytes of a command with its arguments and its variables: half of what the kernel takes by default.
-pub(super) const ARGUMENTS_MAX_BYTES: usize = 1 << 20;
+/// Bytes of a command with its arguments and its variables, as the kernel counts them: by default it takes no more (execve(2)).
+pub(super) const ARGUMENTS_MAX_BYTES: usize = 2 << 20;
+/// What each of them counts for in addition to its text: its NUL and its pointer.
+pub(super) const ARGUMENT_OVERHEAD_BYTES: usize = 9;
 /// Variables of a session, or of a command.
 const VARIABLES_MAX: usize = 4_096;
 /// The longest grace: nobody may keep a release waiting for longer.
@@ -60,6 +63,32 @@ pub fn pty_size(within: &str, columns: u32, rows: u32) -> Result<PtySize, FieldE
     })
 }
 
+/// A text that is given as a string or as bytes, in the form of [`byte_text`].
+pub(super) fn text(field: &str, string: String, bytes: &[u8]) -> Result<String, FieldError> {
+    match (string.is_empty(), bytes.is_empty()) {
+        (_, true) => Ok(byte_text::from_string(string)),
+        (true, false) => Ok(byte_text::from_bytes(bytes)),
+        (false, false) => Err(given_twice(field)),
+    }
+}
+
+/// As [`text`], of a list.
+pub(super) fn texts(
+    field: &str,
+    strings: Vec<String>,
+    bytes: &[prost::bytes::Bytes],
+) -> Result<Vec<String>, FieldError> {
+    match (strings.is_empty(), bytes.is_empty()) {
+        (_, true) => Ok(strings.into_iter().map(byte_text::from_string).collect()),
+        (true, false) => Ok(bytes.iter().map(|one| byte_text::from_bytes(one)).collect()),
+        (false, false) => Err(given_twice(field)),
+    }
+}
+
+fn given_twice(field: &str) -> FieldError {
+    field_error(format!("{field}_bytes"), format!("must be empty if {field} is set"))
+}
+
 pub(super) fn directory(field: &str, text: &str) -> Result<Option<AbsPath>, FieldError> {
     if text.is_empty() {
         return Ok(None);
@@ -68,23 +97,32 @@ pub(super) fn directory(field: &str, text: &str) -> Result<Option<AbsPath>, Fiel
 }
 
 pub(super) fn env(field: &str, variables: Vec<EnvVar>) -> Result<Vec<EnvEntry>, FieldError> {
-    let bytes: usize = variables.iter().map(|one| one.name.len() + one.value.len() + 2).sum();
+    let bytes: usize = variables.iter().map(variable_bytes).sum();
     if variables.len() > VARIABLES_MAX || bytes > ARGUMENTS_MAX_BYTES {
         let problem = format!("must be at most {VARIABLES_MAX}, with {ARGUMENTS_MAX_BYTES} bytes");
         return Err(field_error(field, problem));
     }
-    environment::parse_list(variables.into_iter().map(|variable| (variable.name, variable.value))).map_err(
-        |(index, error)| {
-            let part = match error {
-                environment::EnvVarError::EmptyName
-                | environment::EnvVarError::EqualsInName
-                | environment::EnvVarError::NulInName
-                | environment::EnvVarError::Duplicate => "name",
-                environment::EnvVarError::NulInValue | environment::EnvVarError::TooLong => "value",
-            };
-            field_error(format!("{field}[{index}].{part}"), error)
-        },
-    )
+    let pair = |(index, one): (usize, EnvVar)| {
+        let at = |part: &str| format!("{field}[{index}].{part}");
+        Ok((text(&at("name"), one.name, &one.name_bytes)?, text(&at("value"), one.value, &one.value_bytes)?))
+    };
+    let pairs = variables.into_iter().enumerate().map(pair).collect::<Result<Vec<_>, _>>()?;
+    environment::parse_list(pairs).map_err(|(index, error)| {
+        let part = match error {
+            environment::EnvVarError::EmptyName
+            | environment::EnvVarError::EqualsInName
+            | environment::EnvVarError::NulInName
+            | environment::EnvVarError::Duplicate => "name",
+            environment::EnvVarError::NulInValue | environment::EnvVarError::TooLong => "value",
+        };
+        field_error(format!("{field}[{index}].{part}"), error)
+    })
+}
+
+/// What a variable counts for.
+pub(super) fn variable_bytes(one: &EnvVar) -> usize {
+    let text = one.name.len() + one.name_bytes.len() + one.value.len() + one.value_bytes.len();
+    text + 1 + ARGUMENT_OVERHEAD_BYTES
 }
 
 pub(super) fn labels(

@@ -1,7 +1,8 @@
 //! Parses the request for a session.
 
 use super::fields::{
-    FieldError, NAME_MAX_BYTES, directory, env, field_error, labels, network, request_id, unknown_value,
+    FieldError, NAME_MAX_BYTES, directory, env, field_error, labels, network, request_id, text, texts,
+    unknown_value,
 };
 use crate::{
     policy::AbsPath,
@@ -21,7 +22,10 @@ const NO_FRONT_END: &str = "grpc";
 
 /// A session to be opened.
 pub fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldError> {
-    if request.roots.is_empty() {
+    let roots = texts("roots", request.roots, &request.roots_bytes)?;
+    let read_only_roots = texts("read_only_roots", request.read_only_roots, &request.read_only_roots_bytes)?;
+    let cwd = text("cwd", request.cwd, &request.cwd_bytes)?;
+    if roots.is_empty() {
         return Err(field_error("roots", "must name at least one directory"));
     }
     let extent = match WorkspaceExtentWord::try_from(request.extent) {
@@ -36,10 +40,10 @@ pub fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldErr
     };
     let owner_process = request.owner_process.map(|named| owner_process(named, lifetime)).transpose()?;
     Ok(NewSession {
-        roots: directories("roots", &request.roots)?,
-        read_only_roots: directories("read_only_roots", &request.read_only_roots)?,
+        roots: directories("roots", &roots)?,
+        read_only_roots: directories("read_only_roots", &read_only_roots)?,
         extent,
-        cwd: directory("cwd", &request.cwd)?,
+        cwd: directory("cwd", &cwd)?,
         env: env("env", request.env)?,
         labels: labels("labels", request.labels)?,
         profile: Some(request.profile).filter(|name| !name.is_empty()),
@@ -123,7 +127,7 @@ mod tests {
         let owner_process = Some(ProcessIdentity { pid: -1, start_ticks: 1 });
         let negative = CreateSessionRequest { owner_process, lifetime, ..roots(&["/a"]) };
         assert_eq!(error(negative), "owner_process.pid");
-        let env = vec![EnvVar { name: "A=".into(), value: String::new() }];
+        let env = vec![EnvVar { name: "A=".into(), value: String::new(), ..Default::default() }];
         assert_eq!(error(CreateSessionRequest { env, ..roots(&["/a"]) }), "env[0].name");
     }
 }

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use prost::bytes::Bytes;
+
 use super::fields::{
-    ARGUMENTS_MAX_BYTES, FieldError, NAME_MAX_BYTES, directory, env, field_error, grace, labels, network,
-    pty_size, request_id, time_limit, unknown_value,
+    ARGUMENT_OVERHEAD_BYTES, ARGUMENTS_MAX_BYTES, FieldError, NAME_MAX_BYTES, directory, env, field_error,
+    grace, labels, network, pty_size, request_id, text, texts, time_limit, unknown_value, variable_bytes,
 };
 use crate::{
+    byte_text,
     kept_shell::ShellKind,
     policy::{self, CommandSpec, Request, StdinSource, StreamMode, Umask, environment::EnvEntry},
     proto::v1::{
@@ -19,8 +22,6 @@ use crate::{
 
 /// Bytes of a command or one argument: the kernel takes no longer one (execve(2), MAX_ARG_STRLEN).
 const ARGUMENT_MAX_BYTES: usize = 131_071;
-/// Arguments of a command.
-const ARGUMENTS_MAX: usize = 16_384;
 /// The variable that says which control sequences a terminal understands.
 const TERM: &str = "TERM";
 /// Its value for a pseudo-terminal, unless the request has one.
@@ -34,6 +35,7 @@ pub fn new_terminal(
     request: CreateTerminalRequest,
 ) -> Result<NewRequest, FieldError> {
     let at = |field: &str| format!("{within}{field}");
+    let request = in_texts(within, request)?;
     let (program, kept_shell) = match request.kept_shell {
         None => (program(within, &request)?, None),
         Some(_) => {
@@ -109,6 +111,24 @@ pub fn new_terminal(
     })
 }
 
+/// The request with the command, its arguments and its directory as texts, whichever way they were given.
+fn in_texts(within: &str, request: CreateTerminalRequest) -> Result<CreateTerminalRequest, FieldError> {
+    let at = |field: &str| format!("{within}{field}");
+    Ok(CreateTerminalRequest {
+        command: request.command.map(|command| match command {
+            Command::Program(text) => Command::Program(byte_text::from_string(text)),
+            Command::ProgramBytes(bytes) => Command::Program(byte_text::from_bytes(&bytes)),
+            Command::ShellLine(text) => Command::ShellLine(byte_text::from_string(text)),
+            Command::ShellLineBytes(bytes) => Command::ShellLine(byte_text::from_bytes(&bytes)),
+        }),
+        args: texts(&at("args"), request.args, &request.args_bytes)?,
+        args_bytes: Vec::new(),
+        cwd: text(&at("cwd"), request.cwd, &request.cwd_bytes)?,
+        cwd_bytes: Bytes::new(),
+        ..request
+    })
+}
+
 /// The variables, and TERM if there is a pseudo-terminal: for policy it is a variable like the others.
 fn with_term(within: &str, mut env: Vec<EnvEntry>, pty: Option<Pty>) -> Result<Vec<EnvEntry>, FieldError> {
     let Some(Pty { mut term, .. }) = pty else { return Ok(env) };
@@ -134,33 +154,42 @@ fn with_term(within: &str, mut env: Vec<EnvEntry>, pty: Option<Pty>) -> Result<V
 /// # Errors
 /// Names what is too long.
 pub fn arguments_fit(within: &str, request: &CreateTerminalRequest) -> Result<(), FieldError> {
-    let check_length = |field: String, text: &str| match text.len() {
+    let check_length = |field: String, bytes: usize| match bytes {
         0..=ARGUMENT_MAX_BYTES => Ok(()),
         _ => Err(field_error(field, format!("must have at most {ARGUMENT_MAX_BYTES} bytes"))),
     };
-    let command = command_text(request);
+    let command = command_bytes(request);
     check_length(format!("{within}command"), command)?;
-    if request.args.len() > ARGUMENTS_MAX {
-        return Err(field_error(format!("{within}args"), format!("must be at most {ARGUMENTS_MAX}")));
+    let of_text = request.args.iter().map(String::len);
+    let lengths = || of_text.clone().chain(request.args_bytes.iter().map(Bytes::len));
+    if let Some((index, bytes)) = lengths().enumerate().find(|(_, bytes)| *bytes > ARGUMENT_MAX_BYTES) {
+        check_length(format!("{within}args[{index}]"), bytes)?;
     }
-    let too_long = request.args.iter().position(|argument| argument.len() > ARGUMENT_MAX_BYTES);
-    if let Some(index) = too_long {
-        check_length(format!("{within}args[{index}]"), &request.args[index])?;
-    }
-    let arguments: usize = request.args.iter().map(|argument| argument.len() + 1).sum();
-    let variables: usize = request.env.iter().map(|one| one.name.len() + one.value.len() + 2).sum();
-    if command.len() + arguments + variables > ARGUMENTS_MAX_BYTES {
-        let problem = format!("must have at most {ARGUMENTS_MAX_BYTES} bytes, with command and env");
+    let arguments: usize = lengths().map(|bytes| bytes + ARGUMENT_OVERHEAD_BYTES).sum();
+    let variables: usize = request.env.iter().map(variable_bytes).sum();
+    if command + arguments + variables > ARGUMENTS_MAX_BYTES {
+        let problem = format!(
+            "must have at most {ARGUMENTS_MAX_BYTES} bytes, with command and env, and {ARGUMENT_OVERHEAD_BYTES} for each"
+        );
         return Err(field_error(format!("{within}args"), problem));
     }
     Ok(())
+}
+
+/// The length of the program or of the shell line.
+fn command_bytes(request: &CreateTerminalRequest) -> usize {
+    match &request.command {
+        Some(Command::Program(text) | Command::ShellLine(text)) => text.len(),
+        Some(Command::ProgramBytes(bytes) | Command::ShellLineBytes(bytes)) => bytes.len(),
+        None => 0,
+    }
 }
 
 /// The program or the shell line; empty if the request has neither.
 fn command_text(request: &CreateTerminalRequest) -> &str {
     match &request.command {
         Some(Command::Program(text) | Command::ShellLine(text)) => text,
-        None => "",
+        Some(Command::ProgramBytes(_) | Command::ShellLineBytes(_)) | None => "",
     }
 }
 
@@ -180,7 +209,7 @@ fn program(within: &str, request: &CreateTerminalRequest) -> Result<CommandSpec,
         Some(Command::ShellLine(_)) => {
             Err(field_error(format!("{within}args"), "must be empty for a shell line"))
         }
-        Some(Command::Program(_)) | None => {
+        Some(Command::Program(_) | Command::ProgramBytes(_) | Command::ShellLineBytes(_)) | None => {
             Ok(CommandSpec::Argv { command: text.to_owned(), args: request.args.clone() })
         }
     }
@@ -235,6 +264,30 @@ mod tests {
         let is_it =
             matches!(&argv, Ok(CommandSpec::Argv { command, args }) if command == "a" && args == &["b"]);
         assert!(is_it, "{argv:?}");
+    }
+
+    #[test]
+    fn what_is_no_utf_8_comes_in_fields_of_its_own_and_once() {
+        let bytes = |text: &[u8]| Bytes::copy_from_slice(text);
+        let in_bytes = CreateTerminalRequest {
+            command: Some(Command::ProgramBytes(bytes(b"./\xff"))),
+            args_bytes: vec![bytes(b"plain"), bytes(b"\xfe")],
+            cwd_bytes: bytes(b"/\xfd"),
+            ..Default::default()
+        };
+        let read = in_texts("", in_bytes.clone()).unwrap();
+        assert!(matches!(&read.command, Some(Command::Program(text)) if byte_text::shown(text) == "./\\xff"));
+        assert_eq!(read.args[0], "plain");
+        assert_eq!(*byte_text::to_bytes(&read.args[1]), b"\xfe"[..]);
+        assert_eq!(*byte_text::to_bytes(&read.cwd), b"/\xfd"[..]);
+        let field = |request| in_texts("create.", request).unwrap_err().field;
+        let twice = CreateTerminalRequest { args: vec!["a".into()], ..in_bytes.clone() };
+        assert_eq!(field(twice), "create.args_bytes");
+        assert_eq!(field(CreateTerminalRequest { cwd: "/a".into(), ..in_bytes }), "create.cwd_bytes");
+        // A character that stands for a byte is that character, where it was sent as text.
+        let text = "\u{10ffff}";
+        let sent = in_texts("", program_of(text, &[text])).unwrap();
+        assert_eq!(*byte_text::to_bytes(&sent.args[0]), *text.as_bytes());
     }
 
     #[test]

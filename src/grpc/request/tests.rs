@@ -33,15 +33,19 @@ fn labels_are_bounded_by_number_and_length() {
 #[test]
 fn variables_are_bounded_by_number_and_bytes() {
     let of = |number: usize, value: usize| {
-        let one = |index: usize| EnvVar { name: format!("V{index:04}"), value: "v".repeat(value) };
+        let one = |index: usize| EnvVar {
+            name: format!("V{index:04}"),
+            value: "v".repeat(value),
+            ..Default::default()
+        };
         env("env", (0..number).map(one).collect())
     };
     assert_eq!(of(4_096, 0).unwrap().len(), 4_096);
     assert_eq!(field(of(4_097, 0)), "env");
-    // A name of five bytes, "=" and the NUL at the end.
-    let each = ARGUMENTS_MAX_BYTES / 16 - 7;
-    assert_eq!(of(16, each).unwrap().len(), 16);
-    assert_eq!(field(of(16, each + 1)), "env");
+    // A name of five bytes, "=", the NUL at the end, and a pointer. A single variable has another bound.
+    let each = ARGUMENTS_MAX_BYTES / 32 - 15;
+    assert_eq!(of(32, each).unwrap().len(), 32);
+    assert_eq!(field(of(32, each + 1)), "env");
 }
 
 #[test]
@@ -74,15 +78,23 @@ fn a_command_is_bounded_as_exec_bounds_it() {
     assert_eq!(fits(of(131_071, vec![argument(131_071)], Vec::new())), "");
     assert_eq!(fits(of(131_072, Vec::new(), Vec::new())), "command");
     assert_eq!(fits(of(1, vec![argument(131_071), argument(131_072)], Vec::new())), "args[1]");
-    assert_eq!(fits(of(1, vec![String::new(); 16_384], Vec::new())), "");
-    assert_eq!(fits(of(1, vec![String::new(); 16_385], Vec::new())), "args");
-    // Each argument has a NUL at its end, and a variable "=", too.
-    let variable = |bytes: usize| vec![EnvVar { name: "V".into(), value: "v".repeat(bytes - 3) }];
-    let eight = || vec![argument(131_000); 8];
-    let left = ARGUMENTS_MAX_BYTES - 8 * 131_001 - 10;
-    assert_eq!(fits(of(10, eight(), variable(left))), "");
-    assert_eq!(fits(of(11, eight(), variable(left))), "args");
-    assert_eq!(fits(of(10, eight(), variable(left + 1))), "args");
+    // Each argument has a NUL at its end and a pointer, and a variable "=", too.
+    assert_eq!(fits(of(1, vec![String::new(); (ARGUMENTS_MAX_BYTES - 1) / 9], Vec::new())), "");
+    assert_eq!(fits(of(1, vec![String::new(); ARGUMENTS_MAX_BYTES / 9 + 1], Vec::new())), "args");
+    let variable =
+        |bytes: usize| vec![EnvVar { name: "V".into(), value: "v".repeat(bytes - 11), ..Default::default() }];
+    let fifteen = || vec![argument(131_000); 15];
+    let left = ARGUMENTS_MAX_BYTES - 15 * 131_009 - 10;
+    assert_eq!(fits(of(10, fifteen(), variable(left))), "");
+    assert_eq!(fits(of(11, fifteen(), variable(left))), "args");
+    assert_eq!(fits(of(10, fifteen(), variable(left + 1))), "args");
+    let bytes = |bytes: usize| CreateTerminalRequest {
+        command: Some(Command::ProgramBytes(vec![0xff; 4].into())),
+        args_bytes: vec![vec![0xff; bytes].into()],
+        ..Default::default()
+    };
+    assert_eq!(fits(bytes(131_071)), "");
+    assert_eq!(fits(bytes(131_072)), "args[0]");
     let shell_line = Some(Command::ShellLine(argument(131_072)));
     let line = CreateTerminalRequest { command: shell_line, ..Default::default() };
     assert_eq!(field(arguments_fit("create.", &line)), "create.command");

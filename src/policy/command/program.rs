@@ -5,6 +5,7 @@
 use std::{cell::RefCell, collections::HashMap};
 
 use super::shell::LineCwd;
+use crate::byte_text;
 
 /// The file that a command word names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,12 +69,12 @@ pub struct Interpreters {
 impl Interpreter {
     /// The path for rules.
     pub fn path_text(&self) -> String {
-        String::from_utf8_lossy(&self.path).into_owned()
+        byte_text::from_bytes(&self.path)
     }
 
     /// The argument for rules.
     pub fn argument_text(&self) -> Option<String> {
-        self.argument.as_ref().map(|argument| String::from_utf8_lossy(argument).into_owned())
+        self.argument.as_ref().map(|argument| byte_text::from_bytes(argument))
     }
 }
 

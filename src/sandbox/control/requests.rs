@@ -162,9 +162,7 @@ impl Sandbox {
         let judged: Vec<String> = request
             .judged
             .iter()
-            .flat_map(|judged| {
-                judged.files.iter().map(|file| String::from_utf8_lossy(&file.path).into_owned())
-            })
+            .flat_map(|judged| judged.files.iter().map(|file| crate::printable::bytes(&file.path)))
             .collect();
         let program = request.program.clone();
         let asked = async {

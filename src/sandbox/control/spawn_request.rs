@@ -7,6 +7,7 @@ use bytes::Bytes;
 use nix::sys::resource::{Resource, getrlimit};
 
 use crate::{
+    byte_text,
     network::HTTP_PROXY_PORT,
     output::ring::MAX_RETAINED_BYTES,
     policy::{
@@ -126,7 +127,7 @@ fn judged(order: &ExecSpec) -> Option<Judged> {
 fn judged_file(file: &FileId) -> JudgedFile {
     let FileId { device, inode, changed_nanos: changed_ns, .. } = *file;
     JudgedFile {
-        path: file.lookup_path.clone().into(),
+        path: bytes_of(&file.lookup_path),
         identity: Some(FileIdentity { device, inode, changed_ns }),
         is_immutable: file.stability == PathStability::Fixed,
     }
@@ -141,8 +142,12 @@ fn argv(order: &ExecSpec) -> Vec<Bytes> {
     let lines = order.interpreters().iter().map(|interpreter| {
         (Bytes::from(interpreter.path.clone()), interpreter.argument.clone().map(Bytes::from))
     });
-    let script = Bytes::from(file.lookup_path.clone());
+    let script = bytes_of(&file.lookup_path);
     interpreted_argv(script, order.argv().iter().skip(1).cloned(), lines)
+}
+
+fn bytes_of(text: &str) -> Bytes {
+    byte_text::to_bytes(text).into_owned().into()
 }
 
 fn limits(rules: &LimitRules) -> Limits {
@@ -201,5 +206,5 @@ fn millis(time: Duration) -> u64 {
 }
 
 fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
+    byte_text::from_path(path)
 }

@@ -10,6 +10,7 @@ use std::{
 use nix::errno::Errno;
 
 use crate::{
+    byte_text,
     cgroup::directory::CgroupError,
     pool::PoolError,
     proto::supervisor::{SandboxPlan, Stage, StageFailure},
@@ -136,7 +137,7 @@ pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError
     if let (Stage::IdMap, Some(index)) = (stage, failure.index.checked_sub(ID_MAPPED_MOUNTS_FROM))
         && let (Some(mount), Errno::EINVAL) = (mount(index), errno)
     {
-        let path = PathBuf::from(&mount.target);
+        let path = byte_text::to_path(&mount.target).into_owned();
         return LaunchError::NoIdMapping { filesystem: name_filesystem(&path), path };
     }
     if let (Stage::Mount, Some(mount)) = (stage, mount(failure.index))
@@ -150,7 +151,7 @@ pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError
         && mount.from_descriptor
         && matches!(errno, Errno::ESTALE | Errno::ENOENT)
     {
-        return LaunchError::SourceGone { path: PathBuf::from(&mount.target) };
+        return LaunchError::SourceGone { path: byte_text::to_path(&mount.target).into_owned() };
     }
     let executable = |index: u32| {
         let at = index.checked_sub(EXECUTABLE_PATHS_FROM)?;
@@ -158,7 +159,9 @@ pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError
     };
     let what = match stage {
         Stage::Landlock if failure.index >= EXECUTABLE_PATHS_FROM => executable(failure.index),
-        Stage::Mount | Stage::Landlock => mount(failure.index).map(|mount| mount.target.clone()),
+        Stage::Mount | Stage::Landlock => {
+            mount(failure.index).map(|mount| byte_text::shown(&mount.target).into_owned())
+        }
         Stage::SupervisorCgroup => {
             plan.cgroups.get(failure.index as usize).map(|directory| directory.path.clone())
         }

@@ -13,6 +13,7 @@ use std::{
 };
 
 use crate::{
+    byte_text,
     policy::profile::{Access, Filesystem, Network, Profile},
     proto::supervisor::{Identity, MappedGroup, Mount, mount::Kind},
     sandbox::{
@@ -146,14 +147,15 @@ fn check_identity(ids: &Identity) -> Result<(), RootfsError> {
     check_path(Path::new(&ids.home)).map(drop)
 }
 
-fn check_path(path: &Path) -> Result<&str, RootfsError> {
+/// The path as the plan has it, in the form of [`byte_text`].
+fn check_path(path: &Path) -> Result<String, RootfsError> {
     let mut parts = path.components();
     let plain = parts.next() == Some(std::path::Component::RootDir)
         && parts.clone().next().is_some()
         && parts.all(|part| matches!(part, std::path::Component::Normal(_)));
-    match path.to_str() {
-        Some(text) if plain => Ok(text),
-        _ => Err(RootfsError::InvalidPath { path: path.to_owned() }),
+    match plain {
+        true => Ok(byte_text::from_path(path)),
+        false => Err(RootfsError::InvalidPath { path: path.to_owned() }),
     }
 }
 
@@ -178,7 +180,7 @@ impl RootfsPlanner<'_> {
 
     /// A system directory, file or symbolic link of the host. A missing one is left out.
     fn add_system(&mut self, path: &Path) -> Result<(), RootfsError> {
-        let place = check_path(path)?.to_owned();
+        let place = check_path(path)?;
         let Ok(found) = path.symlink_metadata() else { return Ok(()) };
         if found.is_symlink() {
             // A link that points into something that is not shown is as dangling inside as its target is absent.
@@ -231,7 +233,6 @@ impl RootfsPlanner<'_> {
     fn add_resolv_conf(&mut self) {
         let Ok(real) = Path::new("/etc/resolv.conf").canonicalize() else { return };
         if let (false, Ok(place)) = (real.starts_with("/etc"), check_path(&real)) {
-            let place = place.to_owned();
             self.add(read_only_in_place(place));
         }
     }
@@ -240,7 +241,7 @@ impl RootfsPlanner<'_> {
     fn add_own_resolv_conf(&mut self, resolver: Ipv4Addr) {
         let path = Path::new("/etc/resolv.conf");
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        if let Ok(place) = check_path(&real).map(str::to_owned) {
+        if let Ok(place) = check_path(&real) {
             self.add_file(&place, &resolv_conf(resolver));
         }
     }
@@ -278,7 +279,7 @@ impl RootfsPlanner<'_> {
             .custom_flags(libc::O_PATH | libc::O_NOFOLLOW)
             .open(&real)
             .map_err(error)?;
-        let place = check_path(&real)?.to_owned();
+        let place = check_path(&real)?;
         let stat = nix::sys::stat::fstat(source.as_fd()).map_err(|errno| error(errno.into()))?;
         let writable = access == Access::Write;
         self.entries.push(PlannedMount {
@@ -311,7 +312,7 @@ impl RootfsPlanner<'_> {
         let is_shown = !self.ids.privileged;
         let mounts = found.mounts.into_iter().map(|path| (path, is_shown));
         for (path, recursive) in mounts.chain(found.sockets.into_iter().map(|path| (path, false))) {
-            let target = check_path(&path)?.to_owned();
+            let target = check_path(&path)?;
             self.covers.push(Mount { kind: Kind::Cover.into(), target, recursive, ..Mount::default() });
         }
         Ok(())
@@ -344,7 +345,7 @@ impl RootfsPlanner<'_> {
             access: if root.role == RootRole::ReadOnly { Access::Read } else { files.workspace },
         };
         for part in std::iter::once(whole).chain(protected) {
-            let place = check_path(&part.path)?.to_owned();
+            let place = check_path(&part.path)?;
             self.entries.push(PlannedMount {
                 mount: Mount {
                     kind: Kind::Bind.into(),

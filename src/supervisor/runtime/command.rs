@@ -7,6 +7,7 @@ use std::ffi::CString;
 use nix::errno::Errno;
 
 use crate::{
+    byte_text,
     cgroup::leaf::{self, LeafLimits, LimitRequirement},
     output::ring::Layout,
     proto::supervisor::{JudgedFile, Limits, PtySize, Spawn},
@@ -116,9 +117,9 @@ pub(super) fn window_size(size: PtySize) -> Result<WindowSize, Errno> {
 /// A name with a slash is a path; a bare one is searched for in the directories.
 fn candidates(program: &str, path: &[String]) -> Result<Vec<CString>, Errno> {
     if program.is_empty() || program.contains('/') {
-        return Ok(vec![string(program)?]);
+        return Ok(vec![text(program)?]);
     }
-    path.iter().map(|directory| string(format!("{directory}/{program}"))).collect()
+    path.iter().map(|directory| text(&format!("{directory}/{program}"))).collect()
 }
 
 fn judged_file(file: &JudgedFile) -> Result<JudgedProgram, Errno> {
@@ -144,6 +145,11 @@ fn strings(values: &[impl AsRef<[u8]>]) -> Result<Vec<CString>, Errno> {
     values.iter().map(|value| string(value.as_ref())).collect()
 }
 
+/// In the form of [`byte_text`].
+fn text(value: &str) -> Result<CString, Errno> {
+    string(byte_text::to_bytes(value).into_owned())
+}
+
 fn string(value: impl Into<Vec<u8>>) -> Result<CString, Errno> {
     CString::new(value).map_err(|_| Errno::EINVAL)
 }
@@ -152,5 +158,5 @@ fn string(value: impl Into<Vec<u8>>) -> Result<CString, Errno> {
 fn directory_names(path: &str) -> Result<Vec<CString>, Errno> {
     let below = path.strip_prefix('/').ok_or(Errno::EINVAL)?;
     let names = below.split('/').filter(|name| !name.is_empty() && *name != ".");
-    names.map(|name| if name == ".." { Err(Errno::EINVAL) } else { string(name) }).collect()
+    names.map(|name| if name == ".." { Err(Errno::EINVAL) } else { text(name) }).collect()
 }

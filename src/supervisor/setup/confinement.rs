@@ -10,6 +10,7 @@ use nix::{errno::Errno, fcntl::OFlag, sys::stat::Mode};
 
 use super::{descriptors::has_gate, stage::StageError};
 use crate::{
+    byte_text,
     cgroup::CgroupDirectory,
     proto::supervisor::{Identity, LandlockPlan, Mount, SandboxPlan, Stage, mount::Kind},
     sys::{
@@ -148,7 +149,9 @@ fn allow_ports(rules: &Ruleset, plan: &LandlockPlan) -> Result<(), Errno> {
 }
 
 fn allow(rules: &Ruleset, path: &str, rights: FileRights) -> Result<(), Errno> {
-    let object = nix::fcntl::open(path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
+    let path = byte_text::to_path(path);
+    let object =
+        nix::fcntl::open(&*path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
     allow_object(rules, object.as_fd(), rights)
 }
 

@@ -25,6 +25,7 @@ use super::{
     stage::StageError,
 };
 use crate::{
+    byte_text::to_path,
     proto::supervisor::{Identity, Mount, SandboxPlan, Stage, mount::Kind},
     sys::{
         file::c_path,
@@ -88,9 +89,9 @@ impl NewRoot {
             Kind::Proc => self.proc(mount),
             Kind::Dev => self.dev(mount),
             Kind::Symlink => {
-                let place = self.parent_of(Path::new(&mount.target))?;
+                let place = self.parent_of(&to_path(&mount.target))?;
                 nix::unistd::symlinkat(
-                    Path::new(&mount.source),
+                    &*to_path(&mount.source),
                     place.directory.as_fd(),
                     place.name.as_path(),
                 )
@@ -105,7 +106,7 @@ impl NewRoot {
     fn bind(&self, mount: &Mount, source: Option<OwnedFd>, ids: &Identity) -> Result<(), Errno> {
         let detached = match source {
             Some(source) => detached(source, mount, ids)?,
-            None => mount::copy(AT_FDCWD, &c_path(Path::new(&mount.source))?, scope_of(mount))?,
+            None => mount::copy(AT_FDCWD, &c_path(&to_path(&mount.source))?, scope_of(mount))?,
         };
         let mut attributes = NO_SUID_NO_DEV;
         if mount.read_only {
@@ -116,9 +117,9 @@ impl NewRoot {
         }
         mount::restrict(detached.as_fd(), attributes, scope_of(mount))?;
         let place = if is_directory(detached.as_fd())? {
-            self.directory(Path::new(&mount.target))?
+            self.directory(&to_path(&mount.target))?
         } else {
-            self.empty_file(Path::new(&mount.target))?
+            self.empty_file(&to_path(&mount.target))?
         };
         mount::attach(detached.as_fd(), place.as_fd(), c"")
     }
@@ -145,7 +146,7 @@ impl NewRoot {
 
     /// Attaches what the sandbox has for itself, or shares with others of its session.
     fn attach(&mut self, file_system: OwnedFd, mount: &Mount) -> Result<(), Errno> {
-        let place = self.directory(Path::new(&mount.target))?;
+        let place = self.directory(&to_path(&mount.target))?;
         if mount.shared.is_empty() {
             return mount::attach(file_system.as_fd(), place.as_fd(), c"");
         }
@@ -155,7 +156,7 @@ impl NewRoot {
     }
 
     fn proc(&mut self, mount: &Mount) -> Result<(), Errno> {
-        let place = self.directory(Path::new(&mount.target))?;
+        let place = self.directory(&to_path(&mount.target))?;
         self.proc = Some(masked_proc::mount_at(place.as_fd())?);
         Ok(())
     }
@@ -164,7 +165,7 @@ impl NewRoot {
         let attributes = Attributes::NO_SET_ID.and(Attributes::NO_EXEC);
         let dev =
             mount::make(c"tmpfs", &[fs_option(c"mode", "0755"), fs_option(c"size", "65536")], attributes)?;
-        mount::attach(dev.as_fd(), self.directory(Path::new(&mount.target))?.as_fd(), c"")?;
+        mount::attach(dev.as_fd(), self.directory(&to_path(&mount.target))?.as_fd(), c"")?;
         for name in [c"null", c"zero", c"full", c"random", c"urandom", c"tty"] {
             let host = PathBuf::from("/dev").join(name.to_str().map_err(|_| Errno::EINVAL)?);
             let node = mount::copy(AT_FDCWD, &c_path(&host)?, MountScope::Single)?;
@@ -210,7 +211,8 @@ impl NewRoot {
 
     /// A small file from the plan: written in place in a directory of ours, else mounted over the host's file.
     fn file(&self, mount: &Mount) -> Result<(), Errno> {
-        let target = Path::new(&mount.target);
+        let target = to_path(&mount.target);
+        let target = &*target;
         let Ok(covered) = self.find(target) else {
             let place = self.parent_of(target)?;
             return write_new(place.directory.as_fd(), &place.name, mount).map(drop);
@@ -237,7 +239,7 @@ impl NewRoot {
 
     /// Leaves nothing to use of what is at a place. What has gone meanwhile, or was replaced by a link, is nothing to cover.
     fn cover(&self, mount: &Mount) -> Result<(), Errno> {
-        let covered = match self.find(Path::new(&mount.target)) {
+        let covered = match self.find(&to_path(&mount.target)) {
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
             found => found?,
         };
@@ -259,7 +261,8 @@ impl NewRoot {
 
     /// A directory that belongs to the commands, if the plan says so and it is not there yet.
     fn owned_directory(&self, mount: &Mount, ids: &Identity) -> Result<(), Errno> {
-        let target = Path::new(&mount.target);
+        let target = to_path(&mount.target);
+        let target = &*target;
         match self.find(target) {
             Err(Errno::ENOENT) => {}
             found => return found.map(drop),
@@ -326,7 +329,8 @@ fn detached(source: OwnedFd, mount: &Mount, ids: &Identity) -> Result<OwnedFd, E
 /// A copy of the mount at the bind's path, if that is still the object that the gateway had opened. An ordinary
 /// user's descriptors belong to mounts of the host's namespace, which cannot be copied from inside.
 fn copy_if_unchanged(wanted: &OwnedFd, mount: &Mount) -> Result<OwnedFd, Errno> {
-    let path = Path::new(&mount.source);
+    let path = to_path(&mount.source);
+    let path = &*path;
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);

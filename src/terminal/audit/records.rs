@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::subject::Subject;
 use crate::{
     approval::ApprovalId,
+    byte_text,
     journal::{
         Adopted, CommandLocation, DecisionRecord, ExitOutcome, ExitRecord, JudgedCommands, KillRequested,
         ObservedDecision, PtyRecord, QuotaRefused, ReceiptRecord, Record, RecordedCommand, RecordedVerdict,
@@ -102,14 +103,16 @@ fn decision(
         generation,
         reason: String::new(),
         command: match &request.command {
-            CommandSpec::Argv { command, args } => RecordedCommand::new(std::iter::once(command).chain(args)),
-            CommandSpec::ShellLine(line) => RecordedCommand::new([line]),
+            CommandSpec::Argv { command, args } => RecordedCommand::new(
+                std::iter::once(command).chain(args).map(|word| byte_text::to_bytes(word)),
+            ),
+            CommandSpec::ShellLine(line) => RecordedCommand::new([byte_text::to_bytes(line)]),
         },
         command_in: None,
-        judged: JudgedCommands::new(&trace.commands),
+        judged: JudgedCommands::new(trace.commands.iter().map(|command| byte_text::to_bytes(command))),
         observed: observed.collect(),
         approval: None,
-        cwd: request.cwd.to_string(),
+        cwd: request.cwd.shown(),
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{
         ShortfallRecord,
     },
     policy,
+    policy::AbsPath,
     sandbox::handle::Sandbox,
     session::{KeptReport, Principal, Session},
     terminal::quotas::QuotaReached,
@@ -16,8 +17,8 @@ pub fn session_opened(session: &Session) -> Record {
     Record::SessionOpened(SessionOpened {
         session: session.id.to_string(),
         principal: session.principal.to_string(),
-        roots: session.writable_roots().map(ToString::to_string).collect(),
-        read_only_roots: session.read_only_roots().map(ToString::to_string).collect(),
+        roots: session.writable_roots().map(AbsPath::shown).collect(),
+        read_only_roots: session.read_only_roots().map(AbsPath::shown).collect(),
         profile: session.profile.clone(),
         labels: session.labels.clone(),
         front_end: session.front_end.clone(),

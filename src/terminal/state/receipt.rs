@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::OnceLock};
 
 use super::live::Live;
 use crate::{
-    policy::profile::Network,
+    policy::{AbsPath, profile::Network},
     proto::v1::{self, PtyReceipt, Receipt},
     sandbox::gate::SandboxGate,
     session::Session,
@@ -62,8 +62,8 @@ pub(in crate::terminal) fn of(
             SandboxGate::Linked(_) | SandboxGate::Lost => "verified".to_owned(),
         },
         pty: live.started.pty.map(|size| PtyReceipt { columns: size.columns, rows: size.rows }),
-        roots: session.writable_roots().map(ToString::to_string).collect(),
-        read_only_roots: session.read_only_roots().map(ToString::to_string).collect(),
+        roots: session.writable_roots().map(AbsPath::shown).collect(),
+        read_only_roots: session.read_only_roots().map(AbsPath::shown).collect(),
         repository: session.repository.to_report(),
         kept_caches: sandbox.kept_caches().to_vec(),
     }

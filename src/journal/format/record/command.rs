@@ -4,13 +4,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::byte_text;
+
 /// The most bytes of a command that a record holds; the request's digest covers all of it.
 pub const MAX_COMMAND_BYTES: usize = 32 * 1024;
 
 /// A command, as far as it fits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedCommand {
-    /// Program and arguments. Bytes that are no UTF-8 are U+FFFD; the last one may be cut.
+    /// Program and arguments. Bytes that are no UTF-8 are `\\xNN`; the last one may be cut.
     pub argv: Vec<String>,
     /// Bytes that were left out, and one for each argument of which nothing is left.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -97,7 +99,7 @@ fn truncate_all(texts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> (Vec<Strin
         }
         cut_bytes += (text.len() - kept) as u64;
         if kept > 0 || text.is_empty() && room > 0 {
-            all.push(String::from_utf8_lossy(&text[..kept]).into_owned());
+            all.push(byte_text::shown(&byte_text::from_bytes(&text[..kept])).into_owned());
         } else {
             cut_bytes += 1;
         }

@@ -67,7 +67,7 @@ impl RootfsPlanner<'_> {
         let stat = nix::sys::stat::fstat(&directory.descriptor).map_err(unknown)?;
         Ok(Mount {
             kind: kind.into(),
-            source: check_path(&directory.path)?.to_owned(),
+            source: check_path(&directory.path)?,
             target: target.to_owned(),
             from_descriptor: true,
             idmap: self.ids.privileged,
