@@ -3,7 +3,7 @@
 //! Never best effort: a right that the kernel does not know is not asked for, because the ABI was looked at
 //! first, and whatever then fails is an error. Decides nothing about which paths get which rights.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
 
@@ -166,6 +166,12 @@ impl Ruleset {
         // SAFETY: on success the kernel has just made this descriptor for us alone (it is close-on-exec).
         let descriptor = Errno::result(fd).map(|fd| unsafe { OwnedFd::from_raw_fd(fd as i32) })?;
         Ok(Self { descriptor, handled })
+    }
+
+    /// Close-on-exec.
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
 
     /// Allows rights on what is open as `directory`, and on everything below it.

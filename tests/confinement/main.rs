@@ -14,5 +14,6 @@ mod kernel;
 mod listed;
 mod neighbours;
 mod network;
+mod private;
 mod protected;
 mod refusals;

@@ -40,6 +40,24 @@ pub struct ProtectedMount {
     pub access: Access,
 }
 
+/// Who commands are on the disk.
+#[derive(Debug, Clone)]
+pub struct DiskIdentity {
+    /// Their user.
+    pub uid: u32,
+    /// Their groups.
+    pub gids: Vec<u32>,
+}
+
+impl DiskIdentity {
+    /// Whether a directory is closed to commands, for as long as its owner does not open it: it is another user's.
+    fn is_closed(&self, directory: BorrowedFd<'_>) -> Result<bool, Errno> {
+        let found = fstat(directory)?;
+        let enters = if self.gids.contains(&found.st_gid) { libc::S_IXGRP } else { libc::S_IXOTH };
+        Ok(found.st_uid != self.uid && found.st_mode & enters == 0)
+    }
+}
+
 /// Why a root's files cannot be protected.
 #[derive(Debug, thiserror::Error)]
 #[error("protect {path:?} in the workspace")]
@@ -60,6 +78,7 @@ pub fn protected_mounts(
     root: &Root,
     files: &Filesystem,
     covered: Option<&Path>,
+    commands: &DiskIdentity,
 ) -> Result<Vec<ProtectedMount>, ProtectError> {
     if files.workspace == Access::Read || root.role == RootRole::ReadOnly {
         return Ok(Vec::new());
@@ -76,7 +95,7 @@ pub fn protected_mounts(
             // Nothing is made behind a link.
             false => (real.as_path(), IfAbsent::Skip),
         };
-        let way = walk(root.descriptor.as_fd(), path, absent).map_err(error)?;
+        let way = walk(root.descriptor.as_fd(), path, absent, commands).map_err(error)?;
         let last = way.len().saturating_sub(1);
         for (at, (path, descriptor)) in way.into_iter().enumerate() {
             let access = if at == last { Access::Read } else { Access::Write };
@@ -145,15 +164,24 @@ enum IfAbsent {
     Skip,
 }
 
-/// Every directory on a path, and its end. Empty when the path does not exist.
-fn walk(root: BorrowedFd<'_>, path: &Path, absent: IfAbsent) -> Result<Vec<(PathBuf, OwnedFd)>, Errno> {
+/// Every directory on a path, and its end. Empty when the path does not exist. It ends early at a directory that is closed to commands.
+fn walk(
+    root: BorrowedFd<'_>,
+    path: &Path,
+    absent: IfAbsent,
+    commands: &DiskIdentity,
+) -> Result<Vec<(PathBuf, OwnedFd)>, Errno> {
     let mut way: Vec<(PathBuf, OwnedFd)> = Vec::new();
     let mut so_far = PathBuf::new();
     let mut names = path.components().peekable();
     while let Some(name) = names.next() {
         let name = name.as_os_str();
         let is_last = names.peek().is_none();
-        let directory = way.last().map_or(root, |(_, directory)| directory.as_fd());
+        let directory = match way.last() {
+            None => root,
+            Some((_, directory)) if commands.is_closed(directory.as_fd())? => return Ok(way),
+            Some((_, directory)) => directory.as_fd(),
+        };
         so_far.push(name);
         match open_beneath(directory, name) {
             Ok(next) => way.push((so_far.clone(), next)),
@@ -221,6 +249,10 @@ mod tests {
         Root { path: directory.to_owned(), descriptor, role: RootRole::Work }
     }
 
+    fn us() -> DiskIdentity {
+        DiskIdentity { uid: geteuid().as_raw(), gids: Vec::new() }
+    }
+
     fn found(directory: &Path) -> Vec<(String, Access)> {
         let files = Filesystem {
             reserved: vec![".git/hooks".into()],
@@ -231,7 +263,7 @@ mod tests {
             let path = place.path.strip_prefix(directory).unwrap().display().to_string();
             (path, place.access)
         };
-        protected_mounts(&root(directory), &files, None).unwrap().into_iter().map(relative).collect()
+        protected_mounts(&root(directory), &files, None, &us()).unwrap().into_iter().map(relative).collect()
     }
 
     #[test]
@@ -297,10 +329,34 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let files = Filesystem { reserved: vec![".git/hooks".into()], ..Filesystem::default() };
         let git = Root { role: RootRole::GitDirectory, ..root(directory.path()) };
-        let mounts = protected_mounts(&git, &files, None).unwrap();
+        let mounts = protected_mounts(&git, &files, None, &us()).unwrap();
         assert!(
             mounts.iter().any(|one| one.path == directory.path().join("hooks") && one.access == Access::Read)
         );
+    }
+
+    #[test]
+    fn a_directory_of_another_user_that_commands_cannot_enter_is_protected_as_a_whole() {
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        let git = directory.path().join(".git");
+        fs::create_dir_all(git.join("hooks")).unwrap();
+        let files = Filesystem { reserved: vec![".git/hooks".into()], ..Filesystem::default() };
+        let gid = nix::unistd::getegid().as_raw();
+        let git_access = |mode, uid, gids: &[u32]| {
+            fs::set_permissions(&git, fs::Permissions::from_mode(mode)).unwrap();
+            let commands = DiskIdentity { uid, gids: gids.to_vec() };
+            let mounts = protected_mounts(&root(directory.path()), &files, None, &commands).unwrap();
+            let of = |path: &Path| mounts.iter().find(|mount| mount.path == path).map(|mount| mount.access);
+            (of(&git), of(&git.join("hooks")))
+        };
+        let (whole, parts) = ((Some(Access::Read), None), (Some(Access::Write), Some(Access::Read)));
+        let (us, other) = (geteuid().as_raw(), geteuid().as_raw() + 1);
+        assert_eq!(git_access(0o700, us, &[]), parts);
+        assert_eq!(git_access(0o700, other, &[]), whole);
+        assert_eq!(git_access(0o711, other, &[]), parts);
+        assert_eq!(git_access(0o710, other, &[gid]), parts);
+        assert_eq!(git_access(0o701, other, &[gid]), whole);
     }
 
     #[test]
@@ -308,7 +364,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join(".git")).unwrap();
         let files = Filesystem { workspace: Access::Read, ..Filesystem::default() };
-        assert!(protected_mounts(&root(directory.path()), &files, None).unwrap().is_empty());
+        assert!(protected_mounts(&root(directory.path()), &files, None, &us()).unwrap().is_empty());
         assert!(!directory.path().join(".git/hooks").exists());
     }
 }

@@ -21,7 +21,7 @@ use crate::{
             host_objects::{HostObjects, MAX_COVERED},
             name_files::{name_sources, resolv_conf},
             private_files::{self, PrivateFiles},
-            protected,
+            protected::{self, DiskIdentity},
             rootfs_error::RootfsError,
         },
         roots::{Root, RootRole},
@@ -327,6 +327,18 @@ impl RootfsPlanner<'_> {
         covers.into_iter().for_each(|cover| self.add(cover));
     }
 
+    /// Who commands are in a root of this owner.
+    fn disk_identity(&self, uid: u32, gid: u32) -> DiskIdentity {
+        if !self.ids.privileged {
+            // Their own ids, and all groups of the gateway's user.
+            let groups = nix::unistd::getgroups().unwrap_or_default();
+            let gids = groups.into_iter().map(nix::unistd::Gid::as_raw).chain([self.ids.command_host_gid]);
+            return DiskIdentity { uid: self.ids.command_host_uid, gids: gids.collect() };
+        }
+        let members = self.ids.groups.iter().filter(|group| group.member).map(|group| group.disk_gid);
+        DiskIdentity { uid, gids: members.chain([gid]).collect() }
+    }
+
     fn add_root(&mut self, root: Root, files: &Filesystem, owner: Owner) -> Result<(), RootfsError> {
         check_path(&root.path)?;
         let (disk_uid, disk_gid) = if owner.uid == 0 {
@@ -338,7 +350,8 @@ impl RootfsPlanner<'_> {
             (owner.uid, owner.gid)
         };
         let covered = self.read_only_program.and_then(|file| file.strip_prefix(&root.path).ok());
-        let protected = protected::protected_mounts(&root, files, covered)?;
+        let commands = self.disk_identity(disk_uid, disk_gid);
+        let protected = protected::protected_mounts(&root, files, covered, &commands)?;
         let whole = protected::ProtectedMount {
             path: root.path,
             descriptor: root.descriptor,

@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use caps::Capability;
 use nix::{errno::Errno, fcntl::OFlag, sys::stat::Mode};
 
-use super::{descriptors::has_gate, stage::StageError};
+use super::{descriptors::has_gate, new_root::NewRoot, stage::StageError};
 use crate::{
     byte_text,
     cgroup::CgroupDirectory,
-    proto::supervisor::{Identity, LandlockPlan, Mount, SandboxPlan, Stage, mount::Kind},
+    proto::supervisor::{Identity, LandlockPlan, SandboxPlan, Stage, mount::Kind},
     sys::{
         credentials,
         landlock::{self, FileRights, Ruleset, TcpRights},
@@ -45,11 +45,35 @@ pub fn drop_privileges(ids: &Identity) -> Result<(), StageError> {
     credentials::keep_capabilities(kept).map_err(|_| StageError::at(Stage::Capabilities, 1, Errno::last()))
 }
 
-/// Applies landlock: only what the plan mounts writable can be written, even if a mount is changed, and where the plan
-/// lists what may be executed nothing else can. Returns the ABI in force, 0 for none.
-pub fn enforce_landlock(plan: &SandboxPlan, directories: &[CgroupDirectory]) -> Result<u32, StageError> {
+/// What landlock will allow, made while the supervisor can still reach what it is about.
+#[derive(Debug)]
+pub struct LandlockRules {
+    rules: Ruleset,
+    abi: u32,
+}
+
+impl LandlockRules {
+    /// Kept open until the rules are in force.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.rules.descriptor()
+    }
+
+    /// Puts them in force. Returns the ABI.
+    pub fn enforce(self) -> Result<u32, StageError> {
+        self.rules.enforce().map_err(|errno| StageError::new(Stage::Landlock, errno))?;
+        Ok(self.abi)
+    }
+}
+
+/// The rules of landlock: only what the plan mounts writable can be written, even if a mount is changed, and where the plan
+/// lists what may be executed nothing else can. They are about the objects that were mounted.
+pub fn landlock_rules(
+    plan: &SandboxPlan,
+    view: &NewRoot,
+    directories: &[CgroupDirectory],
+) -> Result<Option<LandlockRules>, StageError> {
     let Some(rights) = plan.landlock.as_ref().filter(|rights| rights.enabled) else {
-        return Ok(0);
+        return Ok(None);
     };
     let abi = landlock::abi();
     let failed = |errno| StageError::new(Stage::Landlock, errno);
@@ -69,56 +93,48 @@ pub fn enforce_landlock(plan: &SandboxPlan, directories: &[CgroupDirectory]) -> 
     let unshared = FileRights::EXECUTE.and(FileRights::CONNECT_SOCKET);
     let everything = FileRights::all(abi).without(unshared).and(execute);
 
-    allow(&rules, "/", look).map_err(failed)?;
-    for (index, mount) in plan.mounts.iter().enumerate() {
+    allow_object(&rules, view.root.as_fd(), look).map_err(failed)?;
+    for (index, object) in &view.mounted {
+        let failed = StageError::of_step(Stage::Landlock, *index);
+        let mount = plan.mounts.get(*index).ok_or_else(StageError::malformed_plan)?;
         let rights = match mount.kind() {
             Kind::Bind if mount.read_only => read,
             Kind::Bind | Kind::Tmpfs => everything,
             Kind::Proc => look.and(FileRights::READ_FILE),
             Kind::Dev => devices,
-            // Covered by the rule of the temporary file system, which may be closed to this process.
-            Kind::Overlay | Kind::Layer => continue,
-            Kind::File if is_in_tmpfs(plan, &mount.target) => continue,
             Kind::File => FileRights::READ_FILE,
-            // Covered by the rule of the root, or of the link's target.
-            Kind::Unspecified | Kind::Symlink | Kind::Directory | Kind::Cover => continue,
+            Kind::Unspecified
+            | Kind::Overlay
+            | Kind::Layer
+            | Kind::Symlink
+            | Kind::Directory
+            | Kind::Cover => continue,
         };
         if mount.kind() == Kind::Dev {
             match allow(&rules, MESSAGE_QUEUES, everything) {
                 // The kernel has none.
                 Ok(()) | Err(Errno::ENOENT) => {}
-                Err(errno) => return Err(StageError::at(Stage::Landlock, index, errno)),
+                Err(errno) => return Err(failed(errno)),
             }
         }
-        match allow(&rules, &mount.target, rights) {
-            Ok(()) => {}
-            Err(Errno::ENOENT) if mount.optional => {}
-            Err(errno) => return Err(StageError::at(Stage::Landlock, index, errno)),
-        }
+        allow_object(&rules, object.as_fd(), rights).map_err(failed)?;
     }
     for directory in directories {
         rules.allow_below(directory.descriptor.as_fd(), everything).map_err(failed)?;
     }
     if let Some(listed) = &rights.execute {
-        allow_execution(&rules, &listed.paths)?;
+        allow_execution(&rules, &listed.paths, view)?;
     }
     allow_ports(&rules, rights).map_err(failed)?;
-    rules.enforce().map_err(failed)?;
-    Ok(abi)
-}
-
-fn is_in_tmpfs(plan: &SandboxPlan, target: &str) -> bool {
-    let holds = |mount: &Mount| {
-        mount.kind() == Kind::Tmpfs && std::path::Path::new(target).starts_with(&mount.target)
-    };
-    plan.mounts.iter().any(holds)
+    Ok(Some(LandlockRules { rules, abi }))
 }
 
 /// Allows to execute what is listed, and the dynamic loaders.
-fn allow_execution(rules: &Ruleset, listed: &[String]) -> Result<(), StageError> {
+fn allow_execution(rules: &Ruleset, listed: &[String], view: &NewRoot) -> Result<(), StageError> {
     let allow = |path: &str| {
         // Links of the system's own directories are followed: /bin, /lib.
-        let object = nix::fcntl::open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
+        let open = || nix::fcntl::open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty());
+        let object = view.rights.walk(open)?;
         allow_object(rules, object.as_fd(), FileRights::EXECUTE)
     };
     for (index, path) in listed.iter().enumerate() {

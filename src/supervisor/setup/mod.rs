@@ -5,6 +5,7 @@
 
 mod beneath;
 pub mod cgroups;
+mod commands_rights;
 mod confinement;
 mod descriptors;
 pub mod detached_mounts;
@@ -33,12 +34,12 @@ use nix::{
     sys::stat::{Mode, umask},
 };
 
+use self::{confinement::LandlockRules, gate::GateHandover, proxy_listeners::NameAddresses};
 pub use self::{
     descriptors::{PlanDescriptors, has_gate},
     identity::{MAPS_WRITTEN, WRITE_OWN_MAP, one_id},
     stage::{OOM_SCORE_STEP, StageError},
 };
-use self::{gate::GateHandover, proxy_listeners::NameAddresses};
 use super::{
     ready::{CommandIdentity, Ready, SharedFiles},
     route_counters::RouteCounters,
@@ -183,6 +184,8 @@ fn set_up(
     user_limits::limit_sandbox(ids, &view)?;
     identity::forbid_nested_namespaces(ids, &view)?;
     let session_files = SharedFiles { mounts: std::mem::take(&mut view.shared), lock: session_claim };
+    fail(Stage::Landlock)?;
+    let landlock = confinement::landlock_rules(plan, &view, &directories)?;
     drop(view);
     replace_standard_descriptors()?;
 
@@ -195,6 +198,7 @@ fn set_up(
         .chain(claim.iter().map(AsFd::as_fd))
         .chain([score.descriptor().as_fd()])
         .chain([report.as_fd()])
+        .chain(landlock.iter().map(LandlockRules::descriptor))
         .chain(gate.iter().flat_map(GateHandover::descriptors).map(AsFd::as_fd))
         .chain(proxy_listeners.iter().map(|listener| listener.as_fd()))
         .chain(names.refusing.iter().map(AsFd::as_fd))
@@ -203,8 +207,7 @@ fn set_up(
         .chain(session_network.iter().map(|kept| kept.as_fd()))
         .collect();
     file::close_all_except(&kept).map_err(StageError::of(Stage::Descriptors))?;
-    fail(Stage::Landlock)?;
-    let landlock_abi = confinement::enforce_landlock(plan, &directories)?;
+    let landlock_abi = landlock.map(LandlockRules::enforce).transpose()?.unwrap_or(0);
     fail(Stage::Seccomp)?;
     let notified = confinement::install_seccomp(plan)?;
     let gate = match (gate, notified) {

@@ -2,7 +2,8 @@
 //!
 //! The new root is a tmpfs over the old root, which is entered only later, so every source can still be named while
 //! it is built. Sources that must not be replaced come as descriptors. Paths in the new root are resolved without
-//! following any link.
+//! following any link, and where the supervisor may not go on, with the commands' rights: what is private to the
+//! caller is closed to the supervisor, which has an id of its own.
 
 use std::{
     collections::VecDeque,
@@ -19,7 +20,8 @@ use nix::{
 };
 
 use super::{
-    beneath::{NO_SUID_NO_DEV, below_root, create_file, fs_option, is_directory, open_beneath, write_new},
+    beneath::{NO_SUID_NO_DEV, below_root, create_file, fs_option, is_directory, write_new},
+    commands_rights::CommandsRights,
     detached_mounts::{is_source, scope_of},
     masked_proc, overlay, session_files,
     stage::StageError,
@@ -42,8 +44,12 @@ pub struct NewRoot {
     pub proc: Option<OwnedFd>,
     /// Detached mounts of what the session's sandboxes have in common, by name.
     pub shared: Vec<(String, Arc<OwnedFd>)>,
+    /// What was mounted, by its place in the plan, but for what another mount's rules are about. Landlock is told of these objects and not
+    /// of their paths, which the supervisor may not be able to walk.
+    pub mounted: Vec<(usize, OwnedFd)>,
     /// Detached mounts for the next overlay.
     layers: Vec<OwnedFd>,
+    pub(super) rights: CommandsRights,
 }
 
 /// Builds the new root in the supervisor's mount namespace.
@@ -59,7 +65,14 @@ pub fn build(
             .map_err(&setup)?;
     mount::attach(root.as_fd(), AT_FDCWD, c"/").map_err(&setup)?;
 
-    let mut view = NewRoot { root, proc: None, shared: Vec::new(), layers: Vec::new() };
+    let mut view = NewRoot {
+        root,
+        proc: None,
+        shared: Vec::new(),
+        mounted: Vec::new(),
+        layers: Vec::new(),
+        rights: CommandsRights::of(ids),
+    };
     for (index, mount) in plan.mounts.iter().enumerate() {
         let source = if is_source(mount, ids) {
             Some(binds.pop_front().ok_or_else(StageError::malformed_plan)?)
@@ -67,7 +80,7 @@ pub fn build(
             None
         };
         let placed = view.add(mount, source, ids);
-        match placed {
+        match placed.and_then(|()| view.remember(index, mount)) {
             Ok(()) => {}
             Err(Errno::ENOENT) if mount.optional => {}
             Err(errno) => return Err(StageError::at(Stage::Mount, index, errno)),
@@ -83,7 +96,7 @@ impl NewRoot {
             Kind::Tmpfs => self.tmpfs(mount, source, ids),
             Kind::Overlay => self.overlay(mount, source.ok_or(Errno::EINVAL)?, ids),
             Kind::Layer => {
-                self.layers.push(detached(source.ok_or(Errno::EINVAL)?, mount, ids)?);
+                self.layers.push(self.detached(source.ok_or(Errno::EINVAL)?, mount, ids)?);
                 Ok(())
             }
             Kind::Proc => self.proc(mount),
@@ -103,10 +116,30 @@ impl NewRoot {
         }
     }
 
+    /// Keeps what was mounted open, where landlock has a rule of its own for it.
+    fn remember(&mut self, index: usize, mount: &Mount) -> Result<(), Errno> {
+        match mount.kind() {
+            Kind::Bind | Kind::Tmpfs | Kind::Proc | Kind::Dev | Kind::File => {
+                self.mounted.push((index, self.find(&to_path(&mount.target))?));
+                Ok(())
+            }
+            // Covered by the rule of the root, of the link's target, or of the temporary file system that it is in.
+            Kind::Overlay
+            | Kind::Layer
+            | Kind::Symlink
+            | Kind::Directory
+            | Kind::Cover
+            | Kind::Unspecified => Ok(()),
+        }
+    }
+
     fn bind(&self, mount: &Mount, source: Option<OwnedFd>, ids: &Identity) -> Result<(), Errno> {
         let detached = match source {
-            Some(source) => detached(source, mount, ids)?,
-            None => mount::copy(AT_FDCWD, &c_path(&to_path(&mount.source))?, scope_of(mount))?,
+            Some(source) => self.detached(source, mount, ids)?,
+            None => {
+                let path = c_path(&to_path(&mount.source))?;
+                self.rights.walk(|| mount::copy(AT_FDCWD, &path, scope_of(mount)))?
+            }
         };
         let mut attributes = NO_SUID_NO_DEV;
         if mount.read_only {
@@ -136,7 +169,7 @@ impl NewRoot {
         }
         let owner = owner_inside((ids.command_uid, ids.command_gid), ids);
         let mut below = std::mem::take(&mut self.layers);
-        below.push(detached(source, mount, ids)?);
+        below.push(self.detached(source, mount, ids)?);
         let made = overlay::make(&self.root, below, mount, owner)?;
         if !mount.written.is_empty() {
             self.shared.push((mount.written.clone(), Arc::new(made.written)));
@@ -277,11 +310,11 @@ impl NewRoot {
         let mut directory = self.root.as_fd().try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
         for name in below_root(target)?.components() {
             let name = Path::new(name.as_os_str());
-            match open_beneath(directory.as_fd(), name) {
+            match self.rights.open_beneath(directory.as_fd(), name) {
                 Ok(next) => directory = next,
                 Err(Errno::ENOENT) => {
                     mkdirat(directory.as_fd(), name, Mode::from_bits_truncate(0o755))?;
-                    directory = open_beneath(directory.as_fd(), name)?;
+                    directory = self.rights.open_beneath(directory.as_fd(), name)?;
                 }
                 Err(errno) => return Err(errno),
             }
@@ -299,7 +332,28 @@ impl NewRoot {
     }
 
     fn find(&self, target: &Path) -> Result<OwnedFd, Errno> {
-        open_beneath(self.root.as_fd(), below_root(target)?)
+        self.rights.open_beneath(self.root.as_fd(), below_root(target)?)
+    }
+
+    /// A detached mount of the directory that came by descriptor.
+    fn detached(&self, source: OwnedFd, mount: &Mount, ids: &Identity) -> Result<OwnedFd, Errno> {
+        // The privileged launcher has made one.
+        if ids.privileged { Ok(source) } else { self.copy_if_unchanged(&source, mount) }
+    }
+
+    /// A copy of the mount at the bind's path, if that is still the object that the gateway had opened. An ordinary
+    /// user's descriptors belong to mounts of the host's namespace, which cannot be copied from inside.
+    fn copy_if_unchanged(&self, wanted: &OwnedFd, mount: &Mount) -> Result<OwnedFd, Errno> {
+        let path = to_path(&mount.source);
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        let found = self.rights.walk(|| openat2(AT_FDCWD, &*path, how))?;
+        let (wanted, seen) = (nix::sys::stat::fstat(wanted)?, nix::sys::stat::fstat(&found)?);
+        if (wanted.st_dev, wanted.st_ino) != (seen.st_dev, seen.st_ino) {
+            return Err(Errno::ESTALE);
+        }
+        mount::copy(found.as_fd(), c"", scope_of(mount))
     }
 
     fn parent_of(&self, target: &Path) -> Result<NewEntry, Errno> {
@@ -318,26 +372,4 @@ struct NewEntry {
 /// Without an id of their own, commands own what the namespace's root owns.
 fn owner_inside(commands: (u32, u32), ids: &Identity) -> (u32, u32) {
     if ids.separate_ids { commands } else { (0, 0) }
-}
-
-/// A detached mount of the directory that came by descriptor.
-fn detached(source: OwnedFd, mount: &Mount, ids: &Identity) -> Result<OwnedFd, Errno> {
-    // The privileged launcher has made one.
-    if ids.privileged { Ok(source) } else { copy_if_unchanged(&source, mount) }
-}
-
-/// A copy of the mount at the bind's path, if that is still the object that the gateway had opened. An ordinary
-/// user's descriptors belong to mounts of the host's namespace, which cannot be copied from inside.
-fn copy_if_unchanged(wanted: &OwnedFd, mount: &Mount) -> Result<OwnedFd, Errno> {
-    let path = to_path(&mount.source);
-    let path = &*path;
-    let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    let found = openat2(AT_FDCWD, path, how)?;
-    let (wanted, seen) = (nix::sys::stat::fstat(wanted)?, nix::sys::stat::fstat(&found)?);
-    if (wanted.st_dev, wanted.st_ino) != (seen.st_dev, seen.st_ino) {
-        return Err(Errno::ESTALE);
-    }
-    mount::copy(found.as_fd(), c"", scope_of(mount))
 }
