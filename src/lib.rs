@@ -36,6 +36,7 @@ pub mod session;
 pub mod signal;
 pub mod ssh_agent;
 pub mod statefile;
+pub mod stdio;
 pub mod subreaper;
 pub mod supervisor;
 #[allow(unsafe_code)]

@@ -8,6 +8,7 @@ mod advice;
 mod denial;
 mod front_end;
 mod new_terminal;
+mod giving_stream;
 mod refusal;
 mod retrying;
 mod run_stream;
@@ -16,10 +17,12 @@ mod unreachable;
 
 use std::{
     io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
+use giving_stream::GivingStream;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -95,6 +98,12 @@ pub enum ConnectError {
 
 /// Connects to `unix:PATH`; when it returns, the gateway has answered.
 pub async fn connect(uri: &str) -> Result<Client, ConnectError> {
+    connect_giving(uri, None).await
+}
+
+/// As [`connect`]. Each connection brings this descriptor: what a command reads whose request says so
+/// (`CreateTerminalRequest.stdin_given`).
+pub async fn connect_giving(uri: &str, given: Option<Arc<OwnedFd>>) -> Result<Client, ConnectError> {
     let path = socket_path(uri)?;
     // The first connection is made here, so that a missing gateway has an exact error.
     let first =
@@ -103,13 +112,13 @@ pub async fn connect(uri: &str) -> Result<Client, ConnectError> {
     let target = path.clone();
     let connector = tower::service_fn(move |_: Uri| {
         let ready = first.lock().ok().and_then(|mut first| first.take());
-        let target = target.clone();
+        let (target, given) = (target.clone(), given.clone());
         async move {
             let stream = match ready {
                 Some(stream) => stream,
                 None => connect_socket(&target).await?,
             };
-            Ok::<_, io::Error>(TokioIo::new(stream))
+            Ok::<_, io::Error>(TokioIo::new(GivingStream::new(stream, given)))
         }
     });
     // The authority only names the peer in HTTP/2; a unix socket has none.

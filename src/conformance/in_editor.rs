@@ -30,8 +30,12 @@ pub async fn run_in_editor() -> Result<(), InEditorError> {
         return Err(InEditorError::NoEditor);
     }
     let sessions = AgentSessions::default();
-    let agent =
-        JsonRpcPeer::start(tokio::io::stdin(), tokio::io::stdout(), sessions.responder(), ANSWER_TIMEOUT);
+    let agent = JsonRpcPeer::start(
+        crate::stdio::stdin(),
+        crate::stdio::stdout(),
+        sessions.responder(),
+        ANSWER_TIMEOUT,
+    );
     let mut seen = Mark::START;
     loop {
         let now = agent.mark();

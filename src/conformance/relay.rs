@@ -7,7 +7,7 @@ use tokio::{io::AsyncWriteExt, net::UnixStream};
 /// Carries bytes both ways until either side ends.
 pub async fn relay(socket: &Path) -> io::Result<()> {
     let (mut from_suite, mut to_suite) = UnixStream::connect(socket).await?.into_split();
-    let (mut stdin, mut stdout) = (tokio::io::stdin(), tokio::io::stdout());
+    let (mut stdin, mut stdout) = (crate::stdio::stdin(), crate::stdio::stdout());
     let inward = async {
         tokio::io::copy(&mut stdin, &mut to_suite).await?;
         to_suite.shutdown().await

@@ -22,10 +22,10 @@ pub async fn run(
     stopped: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let (sender, queue) = lines::line_channel();
-    let writing = tokio::spawn(queue.write_to(tokio::io::stdout()));
+    let mut writing = tokio::spawn(queue.write_to(crate::stdio::stdout()));
     let sessions = Arc::new(Sessions::new(RetryingClient::new(client), options, Detachment::Ended));
     let mut server = Server::new(sessions, sender);
-    let mut lines = LineReader::new(tokio::io::stdin());
+    let mut lines = LineReader::new(crate::stdio::stdin());
     tokio::pin!(stopped);
     let read = loop {
         let line = tokio::select! {
@@ -55,6 +55,9 @@ pub async fn run(
     if timeout(CLOSE_TIMEOUT, server.disconnected()).await.is_err() {
         tracing::warn!("the gateway does not say that the session is closed: it ends with this process");
     }
-    writing.abort();
+    // What was answered last is still on its way to the client.
+    if timeout(CLOSE_TIMEOUT, &mut writing).await.is_err() {
+        writing.abort();
+    }
     read
 }

@@ -87,6 +87,7 @@ pub fn terminal(terminal: &Terminal) -> TerminalWord {
             term: String::new(),
         }),
         kept_shell: summary.kept_shell.map(|_| KeptShell {}),
+        stdin_given: terminal.has_given_stdin(),
     }
 }
 

@@ -96,7 +96,7 @@ pub async fn run(
 ) -> Result<(), McpError> {
     let server = McpServer::new(client, options);
     let cancelled = CancellationToken::new();
-    let transport = StdioTransport::new(tokio::io::stdin(), tokio::io::stdout());
+    let transport = StdioTransport::new(crate::stdio::stdin(), crate::stdio::stdout());
     let serving = serve(server.clone(), transport, cancelled.clone());
     tokio::pin!(serving);
     let served = tokio::select! {

@@ -37,7 +37,7 @@ pub use kept_caches::KeptReport;
 pub use launch::SandboxOrigin;
 pub use launch_context::{FILESYSTEM_TIMEOUT, LaunchContext};
 pub use new_session::{NamedProcess, NewSession, OpenError};
-pub use principal::{Peer, Principal};
+pub use principal::{GivenInput, Peer, Principal};
 pub use registry::{Opened, RestoredSessions, Sessions};
 pub use session::{Closing, Lifetime, Session, SessionGuard};
 pub use store::{Persistence, RestoreError};

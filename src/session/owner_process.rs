@@ -46,7 +46,13 @@ mod tests {
     use crate::session::Principal;
 
     fn peer(uid: u32) -> Peer {
-        Peer { principal: Principal { uid }, gid: 0, groups: Arc::default(), process: None }
+        Peer {
+            principal: Principal { uid },
+            gid: 0,
+            groups: Arc::default(),
+            process: None,
+            given_input: std::sync::Weak::new(),
+        }
     }
 
     #[test]

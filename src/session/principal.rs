@@ -3,7 +3,7 @@
 use std::{
     fmt, io,
     os::fd::{AsFd, OwnedFd},
-    sync::Arc,
+    sync::{Arc, OnceLock, Weak},
 };
 
 use crate::sys::{peer, rights::Rights};
@@ -21,6 +21,9 @@ impl fmt::Display for Principal {
     }
 }
 
+/// A descriptor that came with the first byte of a connection: what a command of its caller is to read.
+pub type GivenInput = OnceLock<Arc<OwnedFd>>;
+
 /// The caller at the other end of a connection.
 #[derive(Debug, Clone)]
 pub struct Peer {
@@ -32,6 +35,8 @@ pub struct Peer {
     pub groups: Arc<[u32]>,
     /// The process that connected, where the kernel reports it (6.5 and later).
     pub process: Option<Arc<OwnedFd>>,
+    /// The connection has it, and closes it with itself.
+    pub given_input: Weak<GivenInput>,
 }
 
 impl Principal {
@@ -42,12 +47,13 @@ impl Principal {
 }
 
 impl Peer {
-    /// Asks the kernel who made this connection.
-    pub fn of(socket: &impl AsFd) -> io::Result<Self> {
+    /// Asks the kernel who made this connection, which may have brought something.
+    pub fn of(socket: &impl AsFd, given_input: &Arc<GivenInput>) -> io::Result<Self> {
         let credentials = peer::credentials(socket)?;
         let principal = Principal { uid: credentials.uid };
         let (groups, process) = (peer::groups(socket)?.into(), peer::pidfd(socket)?.map(Arc::new));
-        Ok(Self { principal, gid: credentials.gid, groups, process })
+        let given_input = Arc::downgrade(given_input);
+        Ok(Self { principal, gid: credentials.gid, groups, process, given_input })
     }
 
     /// By what the kernel permits it something.

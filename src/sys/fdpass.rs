@@ -25,6 +25,9 @@ const COALESCE_BYTES: usize = 16 << 10;
 /// `cmsghdr`.
 const CONTROL_WORDS: usize = 130;
 
+/// Room for one control message with one descriptor.
+const ONE_DESCRIPTOR_WORDS: usize = 3;
+
 /// Descriptors that may wait for their frame: those of one frame that has not come in whole, and of the next.
 const MAX_WAITING_DESCRIPTORS: usize = 2 * MAX_DESCRIPTORS;
 
@@ -249,6 +252,25 @@ pub fn send(socket: BorrowedFd<'_>, frame: &[u8], descriptors: &[BorrowedFd<'_>]
     Ok(())
 }
 
+/// One recvmsg(2) of plain bytes that may come with a descriptor. Further descriptors are closed by the kernel, unless one of them
+/// fits into the same space: those are returned, too.
+///
+/// # Errors
+/// The errno of recvmsg(2).
+pub fn receive_bytes(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
+    let mut descriptors = VecDeque::new();
+    let (count, _) = receive_into(socket, bytes, &mut [0; ONE_DESCRIPTOR_WORDS], &mut descriptors)?;
+    Ok((count, descriptors.into()))
+}
+
+/// One sendmsg(2) of plain bytes and a descriptor, which travels with the first of them.
+///
+/// # Errors
+/// The errno of sendmsg(2).
+pub fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], descriptor: BorrowedFd<'_>) -> Result<usize, Errno> {
+    send_once(socket, bytes, &[descriptor.as_raw_fd()])
+}
+
 fn raw_descriptors<'fd>(descriptors: impl Iterator<Item = BorrowedFd<'fd>>) -> Vec<RawFd> {
     descriptors.map(|one| one.as_raw_fd()).collect()
 }
@@ -297,21 +319,40 @@ fn receive_once(
     bytes: &mut [u8],
     descriptors: &mut VecDeque<OwnedFd>,
 ) -> Result<usize, ReceiveError> {
-    let mut control = [0_u64; CONTROL_WORDS];
+    let received = receive_into(socket, bytes, &mut [0; CONTROL_WORDS], descriptors);
+    match received.map_err(ReceiveError::Receive)? {
+        (count, Arrival::Whole) => Ok(count),
+        (_, Arrival::CutOff) => Err(ReceiveError::DescriptorsTruncated),
+    }
+}
+
+/// Whether all descriptors of a message have come.
+enum Arrival {
+    Whole,
+    CutOff,
+}
+
+/// One recvmsg(2), with this room for a control message.
+fn receive_into(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    control: &mut [u64],
+    descriptors: &mut VecDeque<OwnedFd>,
+) -> Result<(usize, Arrival), Errno> {
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: `msghdr` is plain data for which all zeroes is a valid value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control) as _;
+    message.msg_controllen = size_of_val(control) as _;
     let count = loop {
         // SAFETY: the buffers behind `message` live until after the call and are as long as it says.
         let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
         match Errno::result(count) {
             Ok(count) => break count as usize,
             Err(Errno::EINTR) => {}
-            Err(errno) => return Err(ReceiveError::Receive(errno)),
+            Err(errno) => return Err(errno),
         }
     };
     // SAFETY: the kernel has set `msg_controllen` to what it wrote, so the CMSG macros stay inside `control`.
@@ -329,10 +370,8 @@ fn receive_once(
             header = libc::CMSG_NXTHDR(&raw const message, header);
         }
     }
-    if message.msg_flags & libc::MSG_CTRUNC != 0 {
-        return Err(ReceiveError::DescriptorsTruncated);
-    }
-    Ok(count)
+    let is_cut_off = message.msg_flags & libc::MSG_CTRUNC != 0;
+    Ok((count, if is_cut_off { Arrival::CutOff } else { Arrival::Whole }))
 }
 
 #[cfg(test)]

@@ -6,6 +6,9 @@
 #[path = "../support/process_state.rs"]
 mod process_state;
 
+#[path = "../support/stdin_scripts.rs"]
+mod stdin_scripts;
+
 #[path = "../support/programs.rs"]
 mod programs;
 
@@ -24,6 +27,7 @@ mod run;
 mod serving;
 mod sessions;
 mod shell_wrapper;
+mod stdin;
 mod terminals;
 mod toolchains;
 mod umask;

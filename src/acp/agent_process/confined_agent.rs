@@ -184,7 +184,7 @@ async fn feed(client: Client, terminal_id: String, mut from: impl AsyncRead + Un
 
 /// Passes stdout to its reader and stderr to ours, until the end. The agent waits while its reader does.
 async fn forward_output(mut events: Streaming<RunResponse>, mut stdout: DuplexStream) -> u8 {
-    let mut stderr = tokio::io::stderr();
+    let mut stderr = crate::stdio::stderr();
     loop {
         match events.message().await {
             Ok(Some(RunResponse { event: Some(Event::Chunk(chunk)) })) => {

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::{
     cli::{
-        console::error::CliError,
+        console::{error::CliError, stdio},
         request::{argument_values::parse_duration, arguments::OutputFormat},
     },
     conformance::{self, Selection},
@@ -60,7 +60,8 @@ pub(in crate::cli) async fn run(arguments: AcpConformanceArguments) -> Result<u8
     let selection = arguments.only.unwrap_or_default();
     if arguments.list {
         for case in selection.cases() {
-            println!("{} {:6} {}\n       {}", case.id(), case.level.word(), case.rule, case.source);
+            let (id, level) = (case.id(), case.level.word());
+            print(&format!("{id} {level:6} {}\n       {}\n", case.rule, case.source))?;
         }
         return Ok(0);
     }
@@ -71,15 +72,23 @@ pub(in crate::cli) async fn run(arguments: AcpConformanceArguments) -> Result<u8
     let timeout = arguments.timeout.unwrap_or(conformance::ANSWER_TIMEOUT);
     let report = conformance::run_against(arguments.backend, &selection, timeout, |verdict| {
         if arguments.output == OutputFormat::Text {
-            println!("{verdict}");
+            // What cannot be written fails with the report.
+            let _ = print(&format!("{verdict}\n"));
         }
     })
     .await
     .map_err(|error| CliError::caused_by("cannot test the backend", error))?;
     if arguments.output == OutputFormat::Json {
-        println!("{}", report.to_json());
+        print(&format!("{}\n", report.to_json()))?;
     } else {
-        println!("\n{report}");
+        print(&format!("\n{report}\n"))?;
     }
     Ok(if report.conforms() { 0 } else { DOES_NOT_CONFORM })
+}
+
+fn print(text: &str) -> Result<(), CliError> {
+    match stdio::print(text) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(CliError::caused_by("cannot write to stdout", error)),
+    }
 }

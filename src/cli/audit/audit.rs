@@ -147,7 +147,7 @@ async fn source(journal: Option<PathBuf>, gateway: Option<String>) -> Result<Rec
     if let Some(directory) = journal {
         return Ok(RecordSource::Files(JournalDirectory::new(directory)));
     }
-    Ok(match GatewayConnection::running(gateway.as_deref()).await? {
+    Ok(match GatewayConnection::running(gateway.as_deref(), None).await? {
         Some(connection) => RecordSource::Gateway(Box::new(connection)),
         None => {
             let directory = default_directory();

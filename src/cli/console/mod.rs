@@ -1,5 +1,6 @@
 //! The process's own side: standard streams, signals, the terminal it runs in, tables, errors and exit statuses.
 
+pub mod command_input;
 pub mod detach_keys;
 pub mod error;
 pub mod exit_status;

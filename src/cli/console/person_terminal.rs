@@ -8,9 +8,8 @@ use std::{
     sync::{Mutex, PoisonError, TryLockError},
 };
 
-use nix::errno::Errno;
-
 use super::shown_output::ShownOutput;
+use crate::stdio;
 
 /// What stdout and stderr were shown, by all who show something there.
 static SHOWN: [Mutex<Option<ShownOutput>>; 2] = [Mutex::new(None), Mutex::new(None)];
@@ -74,14 +73,8 @@ fn take(place: usize) -> Option<ShownOutput> {
 }
 
 /// Writes without the lock of the stream, which another thread may have. A terminal that is gone needs nothing.
-fn write(to: impl AsFd, mut bytes: &[u8]) {
-    while !bytes.is_empty() {
-        match nix::unistd::write(&to, bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(Errno::EINTR) => {}
-            Err(_) => return,
-        }
-    }
+fn write(to: impl AsFd, bytes: &[u8]) {
+    let _ = stdio::write(to.as_fd(), bytes);
 }
 
 /// Leaves the terminal when it is dropped.

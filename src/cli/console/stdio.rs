@@ -4,21 +4,25 @@
 //! away (EPIPE) is not an error but an end, and is told apart by its kind.
 
 use std::{
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     os::fd::{AsFd, BorrowedFd},
 };
 
-use nix::{
-    errno::Errno,
-    poll::{PollFd, PollFlags, PollTimeout, poll},
-};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::{printable, proto::v1};
+use crate::{
+    printable,
+    proto::v1,
+    stdio::{self, Waiting},
+};
+
+/// The number of /dev/null (null(4)).
+const DEV_NULL: u64 = nix::sys::stat::makedev(1, 3);
 
 /// The most that is read from stdin at once.
-const STDIN_CHUNK_BYTES: usize = 64 * 1024;
+const STDIN_CHUNK_BYTES: usize = stdio::CHUNK_BYTES;
 
 /// What a command reads from its stdin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,12 +34,13 @@ pub(in crate::cli) enum Input {
 }
 
 impl Input {
-    /// What this process's stdin means for a command by default: a pipe, a file or a socket is meant for it. A terminal is
-    /// the person's, and a device such as /dev/null has nothing.
+    /// What this process's stdin means for a command by default: a pipe, a file, a socket or a device is meant for it. A terminal is
+    /// the person's, and /dev/null has nothing.
     pub(in crate::cli) fn of_stdin() -> Self {
         let Ok(status) = nix::sys::stat::fstat(io::stdin()) else { return Self::Empty };
         match status.st_mode & nix::libc::S_IFMT {
             nix::libc::S_IFIFO | nix::libc::S_IFREG | nix::libc::S_IFSOCK => Self::Forwarded,
+            nix::libc::S_IFCHR if status.st_rdev != DEV_NULL && !io::stdin().is_terminal() => Self::Forwarded,
             _ => Self::Empty,
         }
     }
@@ -70,7 +75,7 @@ pub(in crate::cli) async fn write_all<W: AsyncWrite + AsFd + Unpin>(
     bytes: &[u8],
 ) -> io::Result<WriteOutcome> {
     if has_room_for(to.as_fd(), bytes.len()) {
-        return write_outcome(write_directly(to.as_fd(), bytes));
+        return write_outcome(stdio::write(to.as_fd(), bytes));
     }
     let result = match to.write_all(bytes).await {
         Ok(()) => to.flush().await,
@@ -93,43 +98,36 @@ fn has_room_for(descriptor: BorrowedFd<'_>, length: usize) -> bool {
     }
 }
 
-fn write_directly(descriptor: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match nix::unistd::write(descriptor, bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(Errno::EINTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(())
-}
-
 /// Prints a text to stdout. What could drive a terminal is escaped; JSON has been, in its own way.
 pub(in crate::cli) fn print(text: &str) -> io::Result<WriteOutcome> {
-    let mut out = io::stdout().lock();
-    write_outcome(out.write_all(printable::lines(text).as_bytes()).and_then(|()| out.flush()))
+    write_to_stdout(printable::lines(text).as_bytes())
 }
 
 /// Prints bytes to stdout as they are.
 pub(in crate::cli) fn write_to_stdout(bytes: &[u8]) -> io::Result<WriteOutcome> {
-    let mut out = io::stdout().lock();
-    write_outcome(out.write_all(bytes).and_then(|()| out.flush()))
+    // So that nothing of another thread comes between.
+    let out = io::stdout().lock();
+    write_outcome(stdio::write(out.as_fd(), bytes))
 }
 
 /// Prints one line to stderr, with the program's name before it. A stderr that nobody reads is no reason to fail.
 pub(in crate::cli) fn print_notice(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "provost: {}", printable::line(&text.replace('\n', " ")));
+    write_to_stderr(&format!("provost: {}\n", printable::line(&text.replace('\n', " "))));
 }
 
 /// Prints a question to stderr, escaped, and leaves the cursor behind it.
 pub(in crate::cli) fn prompt(text: &str) {
-    let mut stderr = io::stderr().lock();
-    let _ = stderr.write_all(printable::lines(text).as_bytes()).and_then(|()| stderr.flush());
+    write_to_stderr(&printable::lines(text));
 }
 
 /// Prints lines to stderr, escaped.
 pub(in crate::cli) fn print_to_stderr(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", printable::lines(text));
+    write_to_stderr(&format!("{}\n", printable::lines(text)));
+}
+
+fn write_to_stderr(text: &str) {
+    // A stderr that nobody reads is no reason to fail.
+    let _ = Waiting(io::stderr().lock()).write_all(text.as_bytes());
 }
 
 /// The next bytes of stdin; `None` at its end.

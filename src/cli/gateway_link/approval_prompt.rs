@@ -3,10 +3,14 @@
 //! It asks only on a terminal: the question goes to stderr, and the answer is a line of stdin. Every answer but yes is a no.
 //! The gateway decides whether this user may approve.
 
-use std::{collections::BTreeSet, convert::Infallible, io::IsTerminal};
+use std::{
+    collections::BTreeSet,
+    convert::Infallible,
+    io::{IsTerminal, Stdin},
+};
 
 use clap::ValueEnum;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tonic::Status;
 
 use super::{
@@ -20,6 +24,7 @@ use crate::{
     },
     printable,
     proto::v1::{self, ApprovalDecision, ApprovalState},
+    stdio::Input as StandardInput,
 };
 
 /// The value of `--on-ask`.
@@ -67,7 +72,7 @@ impl ApprovalMode {
 /// Asks about whatever waits in the session, one after another. Never ends: the run does.
 pub(in crate::cli) async fn prompt(mut approvals: Approvals, session_id: String) -> Infallible {
     let mut asked = BTreeSet::new();
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut lines = BufReader::new(crate::stdio::stdin()).lines();
     let mut outage = Outage::new(Restarts::Followed);
     loop {
         let lost = match answer_all(&mut approvals, &session_id, &mut asked, &mut lines, &mut outage).await {
@@ -90,7 +95,7 @@ async fn answer_all(
     approvals: &mut Approvals,
     session_id: &str,
     asked: &mut BTreeSet<String>,
-    lines: &mut Lines<BufReader<Stdin>>,
+    lines: &mut Lines<BufReader<StandardInput<Stdin>>>,
     outage: &mut Outage,
 ) -> Result<Status, CliError> {
     let request = v1::WatchApprovalsRequest { session_id: session_id.to_owned() };

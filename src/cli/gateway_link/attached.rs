@@ -29,6 +29,7 @@ use crate::{
     proto::v1::{
         self, AttachRequest, AttachResponse, AttachStart, attach_request::Message, attach_response::Event,
     },
+    stdio::Output,
     sys::pty,
 };
 
@@ -253,7 +254,7 @@ impl Attachment {
         mut events: Streaming<AttachResponse>,
         signals: &mut TerminationSignals,
     ) -> Result<Disconnect, CliError> {
-        let mut stdout = tokio::io::stdout();
+        let mut stdout = crate::stdio::stdout();
         loop {
             tokio::select! {
                 event = events.message() => {
@@ -333,7 +334,11 @@ impl Attachment {
         }
     }
 
-    async fn show(&mut self, stdout: &mut tokio::io::Stdout, bytes: &[u8]) -> Result<WriteOutcome, CliError> {
+    async fn show(
+        &mut self,
+        stdout: &mut Output<std::io::Stdout>,
+        bytes: &[u8],
+    ) -> Result<WriteOutcome, CliError> {
         let written = stdio::write_all(stdout, &self.stdout.shown(bytes)).await;
         written.map_err(|error| CliError::caused_by("cannot write the command's output", error))
     }
@@ -350,7 +355,7 @@ impl Attachment {
 fn read_stdin() -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel(1);
     tokio::spawn(async move {
-        let mut stdin = tokio::io::stdin();
+        let mut stdin = crate::stdio::stdin();
         loop {
             match stdio::next_input(&mut stdin).await {
                 Ok(Some(bytes)) => {

@@ -4,8 +4,9 @@
 //! this one but its environment, and Ctrl-C in this terminal does not reach it.
 
 use std::{
-    os::unix::process::CommandExt,
+    os::{fd::OwnedFd, unix::process::CommandExt},
     process::{Child, Command, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -22,22 +23,25 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const IDLE_EXIT: &str = "10m";
 
 /// The gateway that serves, or one that is started now.
-pub(in crate::cli) async fn running_or_started(named: Option<&str>) -> Result<GatewayConnection, CliError> {
-    if let Some(connection) = GatewayConnection::running(named).await? {
+pub(in crate::cli) async fn running_or_started(
+    named: Option<&str>,
+    given: Option<Arc<OwnedFd>>,
+) -> Result<GatewayConnection, CliError> {
+    if let Some(connection) = GatewayConnection::running(named, given.clone()).await? {
         return Ok(connection);
     }
     let mut gateway =
         start_gateway().map_err(|error| CliError::caused_by("cannot start a gateway", error))?;
     let give_up_at = Instant::now() + START_TIMEOUT;
     loop {
-        if let Some(connection) = GatewayConnection::running(None).await? {
+        if let Some(connection) = GatewayConnection::running(None, given.clone()).await? {
             return Ok(connection);
         }
         let ended = gateway.try_wait().ok().flatten();
         if let Some(status) = ended.filter(|status| !status.success()) {
             // Another one may have been started at the same time, and serve.
             sleep(LOOK_INTERVAL).await;
-            return GatewayConnection::running(None)
+            return GatewayConnection::running(None, given)
                 .await?
                 .ok_or_else(|| did_not_start(&format!("it ended with {status}")));
         }

@@ -4,8 +4,9 @@
 //! Otherwise another user could receive this user's commands.
 
 use std::{
-    os::unix::fs::MetadataExt,
+    os::{fd::OwnedFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use crate::{
@@ -34,7 +35,15 @@ pub(in crate::cli) struct GatewayConnection {
 impl GatewayConnection {
     /// Connects to the gateway that the option names, else the environment, else to the default socket.
     pub(in crate::cli) async fn find(named: Option<&str>) -> Result<Self, CliError> {
-        match running(named).await? {
+        Self::find_giving(named, None).await
+    }
+
+    /// As [`GatewayConnection::find`], with what a command is to read.
+    pub(in crate::cli) async fn find_giving(
+        named: Option<&str>,
+        given: Option<Arc<OwnedFd>>,
+    ) -> Result<Self, CliError> {
+        match running(named, given).await? {
             Some((client, uri)) => Ok(Self { client, uri, embedded: None }),
             None => Err(CliError::message_only(format!(
                 "no gateway serves at {}",
@@ -45,8 +54,11 @@ impl GatewayConnection {
     }
 
     /// As [`GatewayConnection::find`], but none if no gateway serves.
-    pub(in crate::cli) async fn running(named: Option<&str>) -> Result<Option<Self>, CliError> {
-        Ok(running(named).await?.map(|(client, uri)| Self { client, uri, embedded: None }))
+    pub(in crate::cli) async fn running(
+        named: Option<&str>,
+        given: Option<Arc<OwnedFd>>,
+    ) -> Result<Option<Self>, CliError> {
+        Ok(running(named, given).await?.map(|(client, uri)| Self { client, uri, embedded: None }))
     }
 
     /// The gateway that serves, or an embedded one: also where policies or a journal of its own were asked for.
@@ -57,11 +69,11 @@ impl GatewayConnection {
     ) -> Result<Self, CliError> {
         let found = match (policies, journal) {
             (Some(_), _) | (_, Some(_)) => None,
-            (None, None) => Self::running(named).await?,
+            (None, None) => Self::running(named, None).await?,
         };
         match found {
             Some(connection) => Ok(connection),
-            None => Self::embed(policies, journal).await,
+            None => Self::embed(policies, journal, None).await,
         }
     }
 
@@ -69,6 +81,7 @@ impl GatewayConnection {
     pub(in crate::cli) async fn embed(
         policies: Option<&Path>,
         journal: Option<&Path>,
+        given: Option<Arc<OwnedFd>>,
     ) -> Result<Self, CliError> {
         let directory = |directory: &Path| PolicySource::Directory(directory.to_owned());
         let policies = policies.map_or(PolicySource::CompiledInPreferringLimits, directory);
@@ -80,7 +93,7 @@ impl GatewayConnection {
         let embedded = gateway::embed(Config { policies, journal, ..Config::embedded() })
             .await
             .map_err(|error| CliError::caused_by("cannot start an embedded gateway", error))?;
-        match client::connect(embedded.uri()).await {
+        match client::connect_giving(embedded.uri(), given).await {
             Ok(client) => {
                 let uri = embedded.uri().to_owned();
                 Ok(Self { client, uri, embedded: Some(embedded) })
@@ -128,11 +141,14 @@ pub(in crate::cli) fn names_gateway(named: Option<&str>) -> bool {
 }
 
 /// Connects to a running gateway, and says where. One that was named and does not answer is an error.
-async fn running(named: Option<&str>) -> Result<Option<(Client, String)>, CliError> {
+async fn running(
+    named: Option<&str>,
+    given: Option<Arc<OwnedFd>>,
+) -> Result<Option<(Client, String)>, CliError> {
     let named =
         named.map(str::to_owned).or_else(|| std::env::var(VARIABLE).ok().filter(|name| !name.is_empty()));
     if let Some(named) = named {
-        let connected = client::connect(&named).await;
+        let connected = client::connect_giving(&named, given).await;
         return connected.map(|client| Some((client, named))).map_err(|error| {
             CliError::caused_by("cannot use the gateway", error)
                 .with_advice(format!("see --gateway and {VARIABLE}"))
@@ -151,7 +167,7 @@ async fn running(named: Option<&str>) -> Result<Option<(Client, String)>, CliErr
         }
     }
     let uri = format!("unix:{}", socket.display());
-    match client::connect(&uri).await {
+    match client::connect_giving(&uri, given).await {
         Ok(client) => Ok(Some((client, uri))),
         // Left behind by a gateway that is gone, or another user's.
         Err(ConnectError::Socket { .. }) => Ok(None),

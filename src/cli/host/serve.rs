@@ -15,6 +15,7 @@ use crate::{
         request::arguments::ServeArguments,
     },
     gateway::{self, Config, PolicySource},
+    stdio,
 };
 
 /// Serves until it is told to stop.
@@ -57,7 +58,7 @@ fn log_to_stderr() -> Result<(), CliError> {
         .map_err(|error| CliError::caused_by(format!("cannot use ${LOG_VARIABLE}"), error))?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(|| EscapedLog(io::stderr()))
+        .with_writer(|| EscapedLog(stdio::Waiting(io::stderr())))
         // An escape of the log's own could not be told from one in a name.
         .with_ansi(false)
         .try_init()

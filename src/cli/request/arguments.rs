@@ -2,7 +2,9 @@
 
 use std::{
     ffi::OsString,
+    os::fd::OwnedFd,
     path::{Component, Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 
@@ -81,8 +83,11 @@ impl EmbeddableGatewayArguments {
     }
 
     /// Starts an embedded gateway.
-    pub(in crate::cli) async fn embed(&self) -> Result<GatewayConnection, CliError> {
-        GatewayConnection::embed(self.policies.as_deref(), self.journal.as_deref()).await
+    pub(in crate::cli) async fn embed(
+        &self,
+        given: Option<Arc<OwnedFd>>,
+    ) -> Result<GatewayConnection, CliError> {
+        GatewayConnection::embed(self.policies.as_deref(), self.journal.as_deref(), given).await
     }
 
     /// The gateway that is named.

@@ -7,10 +7,15 @@ use std::{
 
 use clap::Args;
 
-use super::{denial_remedy, run::drive, run_attached};
+use super::{
+    denial_remedy,
+    run::{drive, no_input},
+    run_attached,
+};
 use crate::{
     cli::{
         console::{
+            command_input::CommandInput,
             error::CliError,
             signals::TerminationSignals,
             stdio::{self, Input},
@@ -70,7 +75,12 @@ pub(in crate::cli) async fn exec(arguments: ExecArguments) -> Result<u8, CliErro
         true => run_attached::in_pty(request, attached::own_window().ok_or_else(attached::no_terminal)?),
         false => request,
     };
-    let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
+    let input = match request.pty {
+        Some(_) => CommandInput::keys(input),
+        None => CommandInput::open(input).map_err(no_input)?,
+    };
+    let connection =
+        GatewayConnection::find_giving(arguments.gateway.gateway.as_deref(), input.given()).await?;
     let request = match arguments.workdir {
         Some(workdir) => {
             let cwd = working_directory(&connection, &request.session_id, &workdir).await?;
@@ -81,7 +91,7 @@ pub(in crate::cli) async fn exec(arguments: ExecArguments) -> Result<u8, CliErro
     let request = client::terminal_in_bytes(request);
     let is_pty = request.pty.is_some();
     let ended =
-        drive(&connection, request, input, &mut signals).await.map_err(denial_remedy::advise_on_workdir)?;
+        drive(&connection, request, &input, &mut signals).await.map_err(denial_remedy::advise_on_workdir)?;
     if let (true, Some(terminal)) = (is_pty, &ended.terminal) {
         let request = v1::ReleaseTerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
         if let Err(status) = connection.client().terminals.release_terminal(request).await {

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     cli::{
         console::{
+            command_input::CommandInput,
             error::CliError,
             receipt,
             signals::{TerminationSignals, is_passed_on},
@@ -128,15 +129,19 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
             .await
             .map_err(|failure| denial_remedy::advise(missing_program::advise(failure, &program)));
     }
+    let input = match request.pty {
+        Some(_) => CommandInput::keys(input),
+        None => CommandInput::open(input).map_err(no_input)?,
+    };
     // An embedded gateway is up in milliseconds and must be taken down in order: only the search is given up.
     let found = match gateway.is_embedded() {
         true => None,
         false => {
             let search = async {
                 match workspace.name.is_empty() {
-                    true => GatewayConnection::running(gateway.named()).await,
+                    true => GatewayConnection::running(gateway.named(), input.given()).await,
                     // A session that outlives this process needs a gateway that does.
-                    false => running_or_started(gateway.named()).await.map(Some),
+                    false => running_or_started(gateway.named(), input.given()).await.map(Some),
                 }
             };
             match unless_interrupted(&mut signals, search).await {
@@ -147,14 +152,19 @@ async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     };
     let connection = match found {
         Some(connection) => connection,
-        None => gateway.embed().await?,
+        None => gateway.embed(input.given()).await?,
     };
-    let result = in_session(&connection, workspace, request, (input, approval_mode), &mut signals).await;
+    let result = in_session(&connection, workspace, request, (&input, approval_mode), &mut signals).await;
     let result = result
         .map_err(|failure| advise_on_approval(failure, &connection))
         .map_err(|failure| denial_remedy::advise(missing_program::advise(failure, &program)));
     connection.close().await;
     result
+}
+
+/// The command cannot be given what it is to read.
+pub(in crate::cli) fn no_input(error: std::io::Error) -> CliError {
+    CliError::caused_by("cannot pass stdin on to the command", error)
 }
 
 /// Where nobody could be asked: who can say yes, and how.
@@ -180,7 +190,7 @@ async fn in_session(
     connection: &GatewayConnection,
     workspace: v1::CreateSessionRequest,
     mut create: v1::CreateTerminalRequest,
-    (input, person): (Input, ApprovalMode),
+    (input, person): (&CommandInput, ApprovalMode),
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     let mut sessions = connection.client().sessions;
@@ -245,7 +255,7 @@ pub(in crate::cli) enum TerminalRelease {
 pub(in crate::cli) async fn drive(
     connection: &GatewayConnection,
     create: v1::CreateTerminalRequest,
-    input: Input,
+    input: &CommandInput,
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     drive_with(connection, create, (input, ShortfallNotice::Printed), TerminalRelease::ByCall, signals).await
@@ -254,16 +264,17 @@ pub(in crate::cli) async fn drive(
 /// As [`drive`], with or without the notice of what the sandbox lacks, and with or without a call that releases the terminal.
 pub(in crate::cli) async fn drive_with(
     connection: &GatewayConnection,
-    create: v1::CreateTerminalRequest,
-    (input, notice): (Input, ShortfallNotice),
+    mut create: v1::CreateTerminalRequest,
+    (input, notice): (&CommandInput, ShortfallNotice),
     release: TerminalRelease,
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     let mut terminals = connection.client().terminals;
     let restarts = if connection.is_embedded() { Restarts::Never } else { Restarts::Followed };
     if create.pty.is_some() {
-        return run_attached::drive(terminals, create, (input, restarts), signals).await;
+        return run_attached::drive(terminals, create, (input.kind(), restarts), signals).await;
     }
+    create.stdin_given = input.given().is_some();
     let request = match restarts {
         Restarts::Followed => v1::RunRequest {
             create: Some(v1::CreateTerminalRequest {
@@ -300,8 +311,14 @@ pub(in crate::cli) async fn drive_with(
     {
         stdio::print_notice(&line);
     }
-    let feeding =
-        (input == Input::Forwarded).then(|| forward_input(terminals.clone(), started.id.clone(), restarts));
+    input.start().map_err(no_input)?;
+    let feeding = match input.given() {
+        // A gateway of an earlier build takes no descriptor.
+        Some(given) if !started.stdin_given => {
+            Some(forward_input(given, terminals.clone(), started.id.clone(), restarts))
+        }
+        Some(_) | None => None,
+    };
     let events = RunEvents::new(terminals.clone(), started.id.clone(), events, restarts);
     let result = forward_until_end(&terminals, &started.id, events, signals).await;
     if let Some(feeding) = feeding {

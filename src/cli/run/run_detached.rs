@@ -20,7 +20,7 @@ pub(in crate::cli) async fn start(
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     let starting = async {
-        let connection = running_or_started(gateway).await?;
+        let connection = running_or_started(gateway, None).await?;
         start_at(&connection, workspace, create).await
     };
     match unless_interrupted(signals, starting).await {

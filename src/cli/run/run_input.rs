@@ -1,9 +1,9 @@
-//! This process's stdin, passed on to a command that it runs.
+//! This process's stdin, passed on to a command that it runs by a gateway that takes no descriptor.
 //!
 //! Each write says where it stands in the input, so that one whose response a restarted gateway has not sent is repeated
 //! and nothing arrives twice.
 
-use std::time::Duration;
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use tokio::task::AbortHandle;
 
@@ -23,10 +23,15 @@ use crate::{
 /// How long to wait until the command has read what a lost write has given it.
 const RETRY_AFTER: Duration = Duration::from_millis(50);
 
-/// Feeds the command's stdin from this process's, and closes it at the end.
-pub(super) fn forward_input(terminals: Terminals, terminal_id: String, restarts: Restarts) -> AbortHandle {
+/// Feeds the command's stdin from what it would have been given, and closes it at the end.
+pub(super) fn forward_input(
+    given: Arc<OwnedFd>,
+    terminals: Terminals,
+    terminal_id: String,
+    restarts: Restarts,
+) -> AbortHandle {
+    let mut stdin = crate::stdio::Input::new(given);
     let forwarding = tokio::spawn(async move {
-        let mut stdin = tokio::io::stdin();
         let mut offset = 0;
         loop {
             let data = match stdio::next_input(&mut stdin).await {

@@ -49,8 +49,8 @@ impl RunEvents {
     /// Writes each chunk to its own stream as it comes, until the command has ended. The command waits while this process's
     /// reader does.
     pub(in crate::cli) async fn forward(mut self) -> Result<RunEnd, CliError> {
-        let mut stdout = tokio::io::stdout();
-        let mut stderr = tokio::io::stderr();
+        let mut stdout = crate::stdio::stdout();
+        let mut stderr = crate::stdio::stderr();
         let (own_stdout, own_stderr) = (OutputStream::stdout(), OutputStream::stderr());
         let _left = LeaveWhenDropped;
         let mut is_reader_gone = false;

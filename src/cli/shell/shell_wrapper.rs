@@ -12,6 +12,7 @@ use super::{agent_process::AgentProcess, carried_directory::CarriedDirectory, sh
 use crate::{
     cli::{
         console::{
+            command_input::CommandInput,
             error::CliError,
             signals::TerminationSignals,
             stdio::{self, Input},
@@ -24,7 +25,7 @@ use crate::{
         },
         run::{
             report::{RunEnd, RunReport},
-            run::{ShortfallNotice, TerminalRelease, advise_on_approval, drive_with},
+            run::{ShortfallNotice, TerminalRelease, advise_on_approval, drive_with, no_input},
             run_attached,
             run_control::unless_interrupted,
         },
@@ -97,12 +98,16 @@ pub(in crate::cli) async fn run(arguments: ShellWrapperArguments) -> Result<u8, 
         Input::Empty => v1::StdinMode::Closed,
     }
     .into();
-    let search = GatewayConnection::find(arguments.gateway.gateway.as_deref());
+    let input = match create.pty {
+        Some(_) => CommandInput::keys(input),
+        None => CommandInput::open(input).map_err(no_input)?,
+    };
+    let search = GatewayConnection::find_giving(arguments.gateway.gateway.as_deref(), input.given());
     let connection = match unless_interrupted(&mut signals, search).await {
         Ok(found) => found?,
         Err(signal) => return Ok(RunEnd::interrupted_by(signal).exit_status),
     };
-    let ended = in_agents_session(&connection, workspace, create, input, &mut signals)
+    let ended = in_agents_session(&connection, workspace, create, &input, &mut signals)
         .await
         .map_err(|failure| advise_on_approval(failure, &connection))?;
     RunReport::none().print_end(&ended);
@@ -117,7 +122,7 @@ async fn in_agents_session(
     connection: &GatewayConnection,
     workspace: v1::CreateSessionRequest,
     create: v1::CreateTerminalRequest,
-    input: Input,
+    input: &CommandInput,
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {
     match drive(connection, create.clone(), input, ShortfallNotice::Omitted, signals).await {
@@ -136,7 +141,7 @@ async fn in_agents_session(
 async fn drive(
     connection: &GatewayConnection,
     create: v1::CreateTerminalRequest,
-    input: Input,
+    input: &CommandInput,
     notice: ShortfallNotice,
     signals: &mut TerminationSignals,
 ) -> Result<RunEnd, CliError> {

@@ -133,7 +133,7 @@ async fn print(
     stream: v1::OutputStream,
     mut format: LogFormat,
 ) -> Result<WriteOutcome, CliError> {
-    let (mut stdout, mut stderr) = (tokio::io::stdout(), tokio::io::stderr());
+    let (mut stdout, mut stderr) = (crate::stdio::stdout(), crate::stdio::stderr());
     let (own_stdout, own_stderr) = (OutputStream::stdout(), OutputStream::stderr());
     let _left = LeaveWhenDropped;
     while let Some(event) = events.message().await?.and_then(|event| event.event) {

@@ -4,17 +4,25 @@
 //! It is not read while the frames of its user cost more than allowed; the full socket buffer then slows the client
 //! down. Before a read it waits once, and not for long, for what its user owes of processor time. It is read in small pieces, because
 //! all that a read has brought is worked off in one go. A connection that does not start with HTTP/2 in time is closed.
+//!
+//! With its first byte it may bring a descriptor that a command of its caller is to read (docs/decisions/0468). It is kept if it can only be
+//! read and to close it never waits; no other one is kept, and what comes later is closed by the kernel.
 
 use std::{
     io,
+    os::fd::{AsFd, OwnedFd},
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::Ordering::{AcqRel, Acquire},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::UnixStream,
     time::{Sleep, sleep},
 };
@@ -26,13 +34,20 @@ use super::{
     goaway::send_goaway,
     shares::{Admission, ConnectionRefusal, ConnectionSlot},
 };
-use crate::session::{Peer, Principal};
+use crate::{
+    session::{GivenInput, Peer, Principal},
+    sys::fdpass,
+};
 
 /// A client must have begun with HTTP/2 in this time.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most that one read brings: some 40 requests in their shortest form.
 const READ_BYTES: usize = 4 << 10;
+
+/// Descriptors of one user that were not kept and wait to be closed, each in a thread of its own: a file system may take as long as it
+/// likes. With so many, none is received.
+const CLOSING_MAX: usize = 4;
 
 /// An accepted connection.
 #[derive(Debug)]
@@ -48,6 +63,9 @@ pub(in super::super) struct Connection {
     pause: Option<Pin<Box<Sleep>>>,
     /// Whether the next read has waited for the user's debt: a user who is always in debt is read all the same.
     has_waited: bool,
+    /// Whether anything was read.
+    is_begun: bool,
+    given_input: Arc<GivenInput>,
 }
 
 impl Connection {
@@ -73,10 +91,76 @@ impl Connection {
                 return None;
             }
         };
-        let peer = Peer::of(&stream).map_err(unknown).ok()?;
+        let given_input = Arc::default();
+        let peer = Peer::of(&stream, &given_input).map_err(unknown).ok()?;
         let handshake = Some(Box::pin(sleep(HANDSHAKE_TIMEOUT)));
         let (frames, clock) = (FrameMeter::default(), ConnectionClock::default());
-        Some(Self { stream, peer, slot: place, frames, clock, handshake, pause: None, has_waited: false })
+        Some(Self {
+            stream,
+            peer,
+            slot: place,
+            frames,
+            clock,
+            handshake,
+            pause: None,
+            has_waited: false,
+            is_begun: false,
+            given_input,
+        })
+    }
+
+    /// The first read, which may bring a descriptor.
+    fn poll_read_first(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.slot.share.closing.load(Acquire) >= CLOSING_MAX {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        loop {
+            ready!(self.stream.poll_read_ready(context))?;
+            let received = self.stream.try_io(Interest::READABLE, || {
+                fdpass::receive_bytes(self.stream.as_fd(), buffer.initialize_unfilled())
+                    .map_err(io::Error::from)
+            });
+            match received {
+                Ok((count, descriptors)) => {
+                    buffer.advance(count);
+                    descriptors.into_iter().for_each(|descriptor| self.keep_or_close(descriptor));
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    fn keep_or_close(&self, descriptor: OwnedFd) {
+        let refused = match is_command_input(&descriptor) {
+            true => self.given_input.set(Arc::new(descriptor)).err(),
+            false => {
+                self.close_elsewhere(descriptor);
+                None
+            }
+        };
+        // A second one, to close which waits no more than for the first.
+        drop(refused);
+    }
+
+    /// Closes what may be a file of a file system that does not answer.
+    fn close_elsewhere(&self, descriptor: OwnedFd) {
+        let share = self.slot.share.clone();
+        share.closing.fetch_add(1, AcqRel);
+        let closing = std::thread::Builder::new().name("close".to_owned()).spawn(move || {
+            drop(descriptor);
+            share.closing.fetch_sub(1, AcqRel);
+        });
+        if let Err(error) = closing {
+            // What the thread was given is closed by now.
+            self.slot.share.closing.fetch_sub(1, AcqRel);
+            tracing::debug!(error = %error, "no thread to close a descriptor in");
+        }
     }
 
     /// Whether it may be read now.
@@ -139,6 +223,20 @@ impl Connection {
     }
 }
 
+/// Whether a command may have it as its stdin: a pipe, or a memory file that nobody can change, opened for reading and nothing else. What
+/// could be written to would bypass the rings, the masking and the journal.
+fn is_command_input(descriptor: &OwnedFd) -> bool {
+    let flags = |asked| fcntl(descriptor, asked);
+    let is_read_only = flags(FcntlArg::F_GETFL).is_ok_and(|flags| {
+        let flags = OFlag::from_bits_retain(flags);
+        flags & OFlag::O_ACCMODE == OFlag::O_RDONLY && !flags.contains(OFlag::O_PATH)
+    });
+    let sealed = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK;
+    let is_sealed =
+        || flags(FcntlArg::F_GET_SEALS).is_ok_and(|seals| SealFlag::from_bits_retain(seals).contains(sealed));
+    is_read_only && (flags(FcntlArg::F_GETPIPE_SZ).is_ok() || is_sealed())
+}
+
 impl Connected for Connection {
     type ConnectInfo = Peer;
 
@@ -158,7 +256,11 @@ impl AsyncRead for Connection {
             ready!(this.poll_turn(context));
             let most = buffer.remaining().min(READ_BYTES);
             let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
-            ready!(Pin::new(&mut this.stream).poll_read(context, &mut part))?;
+            match this.is_begun {
+                true => ready!(Pin::new(&mut this.stream).poll_read(context, &mut part))?,
+                false => ready!(this.poll_read_first(context, &mut part))?,
+            }
+            this.is_begun = true;
             this.has_waited = false;
             this.charge(part.filled());
             let count = part.filled().len();

@@ -22,7 +22,8 @@ use crate::{
 
 /// Connections of one user, at most; fewer where the gateway may open few files.
 const CONNECTIONS: usize = 512;
-/// Connections of one user, with two descriptors each, take at most a quarter of those that the gateway may have.
+/// Connections of one user, with two descriptors each, take at most a quarter of those that the gateway may have; a third descriptor of
+/// each is what its commands read.
 const CONNECTIONS_DIVISOR: usize = 8;
 /// While all connections together take half of those descriptors, a user has no more than this.
 const CONNECTIONS_CROWDED: usize = 16;
@@ -158,6 +159,8 @@ pub(super) struct UserShare {
     pub(super) request_bytes: AtomicU64,
     pub(super) request_bytes_max: u64,
     frame_units: TokenBucket,
+    /// Descriptors that are being closed.
+    pub(super) closing: AtomicUsize,
     pub(super) responses: Arc<UnsentResponses>,
     pub(super) scheduler: Arc<CallScheduler>,
 }
@@ -174,6 +177,7 @@ impl UserShare {
             request_bytes: AtomicU64::new(0),
             request_bytes_max: REQUEST_BYTES * u64::from(multiplier),
             frame_units: TokenBucket::new(FRAME_UNITS_PER_S * factor, FRAME_UNITS_BURST * factor),
+            closing: AtomicUsize::new(0),
             responses: UnsentResponses::new(RESPONSE_BYTES * u64::from(multiplier)),
             scheduler: CallScheduler::new(CPU_PER_S * factor, CPU_BURST * factor),
         }

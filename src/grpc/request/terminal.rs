@@ -108,6 +108,7 @@ pub fn new_terminal(
         when_left: if request.stop_when_left { WhenLeft::IsStopped } else { WhenLeft::RunsOn },
         on_ask,
         time_limit: None,
+        given_input: None,
     })
 }
 

@@ -7,7 +7,7 @@ use tonic::Status;
 use super::TerminalsService;
 use crate::{
     grpc::{errors, request},
-    policy::OverflowMode,
+    policy::{OverflowMode, StdinSource},
     proto::v1::{CreateTerminalRequest, RunRequest, create_terminal_request::Command},
     session::{Peer, Session},
     terminal::{NewRequest, ReaderKind, Terminal, run::Run},
@@ -23,7 +23,7 @@ impl TerminalsService {
     ) -> Result<Arc<Terminal>, Status> {
         let session = self.session_of(peer, "", &request)?;
         self.name_shell(&session, &mut request);
-        let new = new_request("", session, request, time_limit)?;
+        let new = new_request("", session, peer, request, time_limit)?;
         self.terminals.create(new).await.map_err(|error| errors::create(&error))
     }
 
@@ -36,7 +36,7 @@ impl TerminalsService {
     ) -> Result<Run, Status> {
         let create = create.unwrap_or_default();
         let session = self.session_of(peer, "create.", &create)?;
-        let mut new = new_request("create.", session, create, time_limit)?;
+        let mut new = new_request("create.", session, peer, create, time_limit)?;
         new.request.overflow = OverflowMode::Block;
         new.reader = if resumable { ReaderKind::ResumableRun } else { ReaderKind::Run };
         if !resumable {
@@ -66,11 +66,16 @@ impl TerminalsService {
 fn new_request(
     prefix: &str,
     session: Arc<Session>,
+    peer: &Peer,
     request: CreateTerminalRequest,
     time_limit: Option<Duration>,
 ) -> Result<NewRequest, Status> {
+    let given = request.stdin_given && request.pty.is_none();
     request::arguments_fit(prefix, &request).map_err(errors::arguments_too_long)?;
     let mut new = request::new_terminal(prefix, session, request).map_err(errors::bad_field)?;
     new.time_limit = time_limit;
+    if given && new.request.stdin == StdinSource::Open {
+        new.given_input = peer.given_input.upgrade().and_then(|given| given.get().cloned());
+    }
     Ok(new)
 }

@@ -153,7 +153,8 @@ impl ControlConnection {
         self.send_with(request, &[]).await
     }
 
-    async fn send_with(
+    /// As [`Self::send`], with descriptors.
+    pub async fn send_with(
         &self,
         request: Request,
         descriptors: &[Arc<OwnedFd>],

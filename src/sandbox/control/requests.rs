@@ -158,6 +158,7 @@ impl Sandbox {
         permit: Permit,
         extras: SpawnExtras,
     ) -> Result<Spawned, SpawnRefused> {
+        let descriptors: Vec<_> = extras.given_input.iter().cloned().collect();
         let request = spawn_request::build(terminal_id.clone(), permit.into_spec(), extras, self.own_address);
         let judged: Vec<String> = request
             .judged
@@ -166,7 +167,7 @@ impl Sandbox {
             .collect();
         let program = request.program.clone();
         let asked = async {
-            let answer = self.control().send(Request::Spawn(request)).await?;
+            let answer = self.control().send_with(Request::Spawn(request), &descriptors).await?;
             failpoint::reach("create.asked");
             answer.await.map_err(|_| ControlError::Lost)
         };
@@ -235,6 +236,11 @@ impl Sandbox {
     pub async fn resize(&self, terminal_id: String, size: PtySize) -> Result<(), RequestError> {
         let size = Some(spawn_request::pty_size(size));
         self.request_done(Request::Resize(Resize { terminal_id, size })).await
+    }
+
+    /// Whether a command can have a stdin that its caller gives.
+    pub fn takes_stdin(&self) -> bool {
+        self.effective_confinement().is_some_and(|confinement| confinement.takes_stdin)
     }
 
     /// Whether it can be asked what runs in the foreground of a pseudo-terminal.

@@ -1,7 +1,7 @@
 //! Builds the supervisor's spawn request from a command specification. The specification was taken out of a permit,
 //! which this spawn consumes.
 
-use std::{collections::BTreeMap, net::Ipv4Addr, path::Path, time::Duration};
+use std::{collections::BTreeMap, net::Ipv4Addr, os::fd::OwnedFd, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use nix::sys::resource::{Resource, getrlimit};
@@ -40,6 +40,8 @@ pub struct SpawnExtras {
     pub secrets: Vec<Bytes>,
     /// Bytes that each ring holds in addition to the retained ones. Redacting needs what came before them.
     pub margin_bytes: u64,
+    /// The command's stdin, in place of one that is written to.
+    pub given_input: Option<Arc<OwnedFd>>,
 }
 
 /// The name in `NAME=value`.
@@ -49,7 +51,7 @@ fn name_of(entry: &[u8]) -> Option<&[u8]> {
 
 /// The request for one command, in a sandbox whose proxies listen at this address.
 pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras, proxies: Ipv4Addr) -> Spawn {
-    let SpawnExtras { metadata, variables, secrets, margin_bytes, .. } = extras;
+    let SpawnExtras { metadata, variables, secrets, margin_bytes, given_input, .. } = extras;
     let is_replaced = |entry: &Bytes| variables.iter().any(|own| name_of(own.as_bytes()) == name_of(entry));
     let own = variables.iter().map(|own| Bytes::from_static(own.as_bytes()));
     let ring_bytes = match order.overflow() {
@@ -72,7 +74,8 @@ pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras, proxies:
         limits: Some(limits(&order.profile().limits)),
         ring_bytes: ring_bytes.saturating_add(margin_bytes).min(MAX_RETAINED_BYTES.max(ring_bytes)),
         split_output: order.streams() == StreamMode::Split,
-        open_stdin: order.stdin() == StdinSource::Open,
+        open_stdin: given_input.is_none() && order.stdin() == StdinSource::Open,
+        stdin_given: given_input.is_some(),
         block_when_full: order.overflow() == OverflowMode::Block,
         time_limit_ms: order.time_limit().map_or(0, whole_millis),
         idle_limit_ms: order.idle_limit().map_or(0, whole_millis),

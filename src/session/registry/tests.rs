@@ -13,7 +13,7 @@ use crate::{
 
 fn peer() -> Peer {
     let Rights { uid, gid, groups } = Rights::own();
-    Peer { principal: Principal { uid }, gid, groups, process: None }
+    Peer { principal: Principal { uid }, gid, groups, process: None, given_input: std::sync::Weak::new() }
 }
 
 fn new_session(roots: &[&Path]) -> NewSession {

@@ -57,7 +57,7 @@ impl Runtime {
         };
         match request {
             Request::Hello(_) => {}
-            Request::Spawn(spawn) => self.spawn(key, sequence, spawn),
+            Request::Spawn(spawn) => self.spawn(key, sequence, spawn, descriptors),
             Request::Stop(stop) => {
                 let result = self.stop(&stop);
                 self.answer_done(key, sequence, result);

@@ -61,23 +61,33 @@ struct PreparedCommand {
 }
 
 impl Runtime {
-    pub(super) fn spawn(&mut self, connection: SlotKey, sequence: u64, request: Spawn) {
-        let (result, descriptors) = match self.try_spawn(request) {
+    pub(super) fn spawn(&mut self, connection: SlotKey, sequence: u64, request: Spawn, given: Vec<OwnedFd>) {
+        let (result, descriptors) = match self.try_spawn(request, given.into_iter().next()) {
             Ok((started, rings)) => (spawned::Result::Started(started), rings),
             Err(failure) => (spawned::Result::Failure(failure), Vec::new()),
         };
         self.answer(connection, sequence, Message::Spawned(Spawned { result: Some(result) }), descriptors);
     }
 
-    fn try_spawn(&mut self, request: Spawn) -> Result<(Started, Vec<Arc<OwnedFd>>), StageFailure> {
+    fn try_spawn(
+        &mut self,
+        request: Spawn,
+        given_stdin: Option<OwnedFd>,
+    ) -> Result<(Started, Vec<Arc<OwnedFd>>), StageFailure> {
         self.admit(&request).map_err(resource_failure)?;
+        if request.stdin_given != given_stdin.is_some() {
+            return Err(resource_failure(Errno::EBADF));
+        }
         if self.gate.is_lost() {
             return Err(failure(Stage::Gate, 0, Errno::EHOSTDOWN));
         }
         let parsed = parse(&request).map_err(resource_failure)?;
         let key = self.terminals.next_key();
         let traffic = self.refused_traffic.mark();
-        let prepared = self.prepare(key, &request, &parsed)?;
+        let mut prepared = self.prepare(key, &request, &parsed)?;
+        if let Some(given) = given_stdin {
+            prepared.child_ends[0] = Some(given);
+        }
         let running = match self.execute(&parsed, &prepared) {
             Ok(running) => running,
             Err(failure) => {

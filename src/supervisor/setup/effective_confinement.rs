@@ -72,6 +72,7 @@ pub fn read_back(
         reports_foreground: true,
         holds_idle_clocks: true,
         sets_umask: true,
+        takes_stdin: true,
     })
 }
 

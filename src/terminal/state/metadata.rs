@@ -82,6 +82,7 @@ fn record(terminal: &Terminal) -> TerminalRecord {
             .map(|size| PtyRecord { columns: size.columns().into(), rows: size.rows().into() }),
         kept_shell: summary.kept_shell.map(|kind| KeptShellRecord { shell: kind.name().to_owned() }),
         stops_when_left: summary.when_left == WhenLeft::IsStopped,
+        stdin_given: terminal.has_given_stdin(),
     }
 }
 
@@ -103,6 +104,7 @@ pub(in crate::terminal) struct RestoredMetadata {
     pub(in crate::terminal) session_id: String,
     pub(in crate::terminal) request_id: Option<String>,
     pub(in crate::terminal) created_at: SystemTime,
+    pub(in crate::terminal) has_given_stdin: bool,
     /// The secrets that it was given.
     pub(in crate::terminal) secrets: Vec<Vec<u8>>,
 }
@@ -175,6 +177,7 @@ pub(in crate::terminal) fn from_record(record: TerminalRecord) -> Result<Restore
             digest: Digest::from_bytes(digest),
             generation: record.generation,
         },
+        has_given_stdin: record.stdin_given,
         session_id: record.session_id,
         request_id: Some(record.request_id).filter(|id| !id.is_empty()),
         created_at: UNIX_EPOCH + Duration::from_nanos(record.created_at_ns),

@@ -76,6 +76,7 @@ pub struct Terminal {
     pub(in crate::terminal) workspace: OnceLock<Arc<WatchedWorkspaces>>,
     pub(in crate::terminal) denials: Denials,
     pub(super) person_waits: PersonWaits,
+    given_stdin: OnceLock<()>,
     changes: broadcast::Sender<Arc<Terminal>>,
     weak_self: Weak<Terminal>,
 }
@@ -135,8 +136,20 @@ impl Terminal {
             workspace: OnceLock::new(),
             denials: Denials::new(new.exec_denials),
             person_waits: PersonWaits::default(),
+            given_stdin: OnceLock::new(),
             changes: new.changes,
         })
+    }
+
+    /// Its command has the stdin that its caller gave.
+    pub(in crate::terminal) fn takes_given_stdin(&self) {
+        // Once is enough.
+        let _ = self.given_stdin.set(());
+    }
+
+    /// Whether its command has the stdin that its caller gave.
+    pub fn has_given_stdin(&self) -> bool {
+        self.given_stdin.get().is_some()
     }
 
     /// Itself, as everybody holds it.

@@ -271,7 +271,8 @@ impl TerminalContext {
         metadata: RestoredMetadata,
         output: OutputState,
     ) -> Arc<Terminal> {
-        let RestoredMetadata { spec: summary, session_id, request_id, created_at, .. } = metadata;
+        let RestoredMetadata { spec: summary, session_id, request_id, created_at, has_given_stdin, .. } =
+            metadata;
         if session_id != session.id.to_string() {
             // The sandbox's record says whose it is: a terminal in it cannot belong to another session.
             tracing::error!(terminal.id = %id, session.id = %session.id, "the metadata of a terminal names another session");
@@ -282,7 +283,7 @@ impl TerminalContext {
             OutputState::Lost => 0,
         };
         let terminal_log = self.logs().of(session.id);
-        Terminal::new(NewTerminal {
+        let terminal = Terminal::new(NewTerminal {
             id,
             created_at,
             session: session.clone(),
@@ -295,7 +296,11 @@ impl TerminalContext {
             counters: self.counters().clone(),
             recorder: self.recorder().clone(),
             changes: self.registry().changes_sender().clone(),
-        })
+        });
+        if has_given_stdin {
+            terminal.takes_given_stdin();
+        }
+        terminal
     }
 
     fn resume(

@@ -122,6 +122,7 @@ impl TerminalContext {
             reader: new.reader,
             when_left: new.when_left,
             on_ask: new.on_ask,
+            given_input: new.given_input.clone(),
             trace: EvaluationTrace::default(),
             approval_id: None,
             ask_record: None,

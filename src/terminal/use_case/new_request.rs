@@ -1,6 +1,6 @@
 //! A request to create a terminal, as its caller sent it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use crate::{
     kept_shell::ShellKind,
@@ -30,4 +30,6 @@ pub struct NewRequest {
     pub on_ask: OnAsk,
     /// How long the caller waits for a person's answer; absent: as long as it takes.
     pub time_limit: Option<Duration>,
+    /// What the command is to have as its stdin, from its caller.
+    pub given_input: Option<Arc<OwnedFd>>,
 }

@@ -162,6 +162,7 @@ impl TerminalContext {
             when_left: WhenLeft::RunsOn,
             request_id: None,
             on_ask: new.on_ask,
+            given_input: None,
             trace: EvaluationTrace::default(),
             approval_id: None,
             ask_record: None,

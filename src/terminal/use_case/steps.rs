@@ -10,6 +10,7 @@
 //! quota is given back, and the id is never used.
 
 use std::{
+    os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
@@ -64,6 +65,8 @@ pub(in crate::terminal) struct Requested {
     pub when_left: WhenLeft,
     pub request_id: Option<String>,
     pub on_ask: OnAsk,
+    /// The command's stdin, if its caller has given one.
+    pub given_input: Option<Arc<OwnedFd>>,
     /// Of its last judging, for the journal.
     pub trace: EvaluationTrace,
     /// The approval that it was given.
@@ -155,6 +158,7 @@ impl Requested {
             permit,
             secrets,
             redactor,
+            given_input: self.given_input,
             session_guard: self.session_guard,
             decision_record,
             command_in,
@@ -205,6 +209,7 @@ pub(in crate::terminal) struct Authorized {
     permit: Permit,
     secrets: Secrets,
     redactor: Redactor,
+    given_input: Option<Arc<OwnedFd>>,
     session_guard: SessionGuard,
     /// The decision, until it is in the journal: with the spawn where that comes at once.
     decision_record: Option<Record>,
@@ -244,8 +249,16 @@ impl Authorized {
         launch_context: &LaunchContext,
         workspaces: &Workspaces,
     ) -> Result<Prepared, CreateError> {
-        let Self { terminal, permit, secrets, redactor, session_guard, mut decision_record, mut command_in } =
-            self;
+        let Self {
+            terminal,
+            permit,
+            secrets,
+            redactor,
+            given_input,
+            session_guard,
+            mut decision_record,
+            mut command_in,
+        } = self;
         if !terminal.session.has_sandbox_for(launch_context, permit.spec()) {
             match terminal.record_before(&decision_record.take()).await {
                 Ok(Some(decision)) if command_in == CommandLocation::PRECEDING => {
@@ -299,6 +312,7 @@ impl Authorized {
                     permit,
                     secrets,
                     redactor,
+                    given_input,
                     lease,
                     _session_guard,
                     decision_record,
@@ -322,6 +336,7 @@ pub(in crate::terminal) struct Prepared {
     permit: Permit,
     secrets: Secrets,
     redactor: Redactor,
+    given_input: Option<Arc<OwnedFd>>,
     lease: SandboxLease,
     _session_guard: SessionGuard,
     decision_record: Option<Record>,
@@ -332,8 +347,21 @@ impl Prepared {
     /// Gives the permit up for the command. Afterwards the terminal runs, or never was. Nothing is asked of the
     /// sandbox before the journal says that it will be.
     pub(in crate::terminal) async fn spawn(self) -> Result<Arc<Terminal>, CreateError> {
-        let Self { terminal, permit, secrets, redactor, lease, _session_guard, decision_record, command_in } =
-            self;
+        let Self {
+            terminal,
+            permit,
+            secrets,
+            redactor,
+            given_input,
+            lease,
+            _session_guard,
+            decision_record,
+            command_in,
+        } = self;
+        let given_input = given_input.filter(|_| lease.sandbox.takes_stdin());
+        if given_input.is_some() {
+            terminal.takes_given_stdin();
+        }
         // Before the journal: what it says was begun has an end, whatever becomes of the gateway and the sandbox.
         if let Err(error) = terminal
             .terminal_log()
@@ -363,6 +391,7 @@ impl Prepared {
             variables: terminal.spec.kept_shell.map_or(&[], ShellKind::variables),
             secrets: secrets.environment(),
             margin_bytes: secrets.masker().context_bytes() as u64,
+            given_input,
         };
         failpoint::reach("create.recorded");
         let begun = Instant::now();
