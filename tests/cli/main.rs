@@ -12,6 +12,7 @@ mod stdin_scripts;
 #[path = "../support/programs.rs"]
 mod programs;
 
+mod bytes;
 mod environment;
 mod escapes;
 mod first_policy;

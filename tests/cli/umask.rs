@@ -54,18 +54,18 @@ fn has_made(place: &Place, front_end: &str, umask: &str, command: &Command) {
 fn what_a_command_makes_has_the_callers_umask_by_each_way_to_start_it() {
     let place = Place::new();
     let gateway = Gateway::start(&place);
-    let held = place
-        .provost()
-        .args(["run", "-d", "--session", "held", "--gateway", &gateway.address(), "--", "true"])
-        .output();
-    assert_eq!(code(&held.expect("provost starts")), 0);
+    let by_gateway = |arguments: &[&str]| {
+        let mut command = place.provost();
+        command.args(arguments).env("PROVOST_GATEWAY", gateway.address());
+        command
+    };
+    let output = |arguments: &[&str]| by_gateway(arguments).output().expect("provost starts");
+    assert_eq!(code(&output(&["run", "-d", "--session", "held", "--", "true"])), 0);
+    let listed = stdout(&output(&["ps", "-o", "json"]));
+    let held =
+        listed.split('"').find(|word| word.starts_with("sess_")).expect("a session is listed").to_owned();
     for umask in ["0077", "0027", "0002", "0000"] {
         has_made(&place, "run, embedded", umask, &place.run(&[], &["sh", "-c", MAKE]));
-        let by_gateway = |arguments: &[&str]| {
-            let mut command = place.provost();
-            command.args(arguments).env("PROVOST_GATEWAY", gateway.address());
-            command
-        };
         has_made(&place, "run", umask, &by_gateway(&["run", "--", "sh", "-c", MAKE]));
         has_made(
             &place,
@@ -73,7 +73,7 @@ fn what_a_command_makes_has_the_callers_umask_by_each_way_to_start_it() {
             umask,
             &by_gateway(&["run", "--session", "held", "--", "sh", "-c", MAKE]),
         );
-        has_made(&place, "exec", umask, &by_gateway(&["exec", "held", "--", "sh", "-c", MAKE]));
+        has_made(&place, "exec", umask, &by_gateway(&["exec", &held, "--", "sh", "-c", MAKE]));
         has_made(&place, "a kept shell", umask, &by_gateway(&["shell", "--line", MAKE]));
         let mut shell = Command::new(env!("CARGO_BIN_EXE_provost-shell"));
         shell.args(["-c", MAKE]).current_dir(place.work()).env("PROVOST_GATEWAY", gateway.address());
