@@ -45,6 +45,7 @@ pub fn session(session: &Session, counts: QuotaUsage, primary: Option<TerminalId
         labels: session.labels.clone().into_iter().collect(),
         profile: session.profile.clone(),
         front_end: session.front_end.clone(),
+        git_left_out: session.git_left_out().to_vec(),
         lifetime: match session.lifetime {
             Lifetime::Explicit => LifetimeWord::Explicit,
             Lifetime::OwnerProcess => LifetimeWord::OwnerProcess,

@@ -340,14 +340,15 @@ impl Default for OutputRule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct GitRule {
-    /// The name and the address of commits are the caller's (`user.name`, `user.email`). Nothing else of the caller's
-    /// configuration is shown.
+    /// The name and the address of commits are the caller's (`user.name`, `user.email`).
     pub identity: bool,
+    /// With `identity`: what else of the caller's configuration runs no program and holds no secret (`policies/data/git-carried.toml`).
+    pub configuration: bool,
 }
 
 impl Default for GitRule {
     fn default() -> Self {
-        Self { identity: true }
+        Self { identity: true, configuration: true }
     }
 }
 

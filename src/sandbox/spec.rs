@@ -99,6 +99,8 @@ pub struct AgentUse {
 pub struct CallerHome {
     /// The name and address of the commits that git makes.
     pub git_identity: Option<GitIdentity>,
+    /// What else git has of the caller's configuration, and then those of the identity, too.
+    pub git_configuration: Option<GitConfiguration>,
 }
 
 /// A cache of a home: commands see it at this place of theirs, and write to a private layer above it.
@@ -160,6 +162,26 @@ pub struct GitIdentity {
     pub email: String,
     /// How the caller signs with SSH; absent: not.
     pub signing: Option<GitSigning>,
+}
+
+/// What git has of a caller's configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GitConfiguration {
+    /// In the form of git-config(1).
+    pub text: String,
+    /// What it names: files of the private home.
+    pub files: Vec<GitFile>,
+    /// The names of keys that were left out.
+    pub left_out: Vec<String>,
+}
+
+/// A file of the private home.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GitFile {
+    /// Relative to the home.
+    pub name: String,
+    /// All of it.
+    pub content: Vec<u8>,
 }
 
 /// How git signs with a key of an SSH agent.

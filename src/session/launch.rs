@@ -175,7 +175,8 @@ impl Session {
     /// What a profile lets a sandbox have of the caller's home.
     fn caller_home(&self, profile: &Profile) -> CallerHome {
         let git_identity = shown_identity(self.git_identity.clone(), self.ssh_agent.is_some(), profile);
-        CallerHome { git_identity }
+        let shows_all = profile.git.identity && profile.git.configuration;
+        CallerHome { git_identity, git_configuration: self.git_configuration.clone().filter(|_| shows_all) }
     }
 
     /// The caller's SSH agent, where the caller has named one and the profile gives commands something of it.

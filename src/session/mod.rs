@@ -6,6 +6,7 @@ mod caches;
 mod descriptors;
 mod directories;
 mod files;
+mod git_configuration;
 mod git_identity;
 mod home_search;
 mod id;

@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     descriptors::DescriptorQuota,
-    git_identity,
+    git_configuration, git_identity,
     id::SessionId,
     launch_context::FILESYSTEM_TIMEOUT,
     networks::SessionNetworks,
@@ -292,7 +292,9 @@ fn prepare(
         None => workspace.first,
     };
     let profile = check_session(policy, new.profile.as_deref(), &workspace.paths, &cwd, &new.env)?;
-    let git_identity = roots::home_of(rights.uid).and_then(|home| git_identity::of(&home, &rights));
+    let home = roots::home_of(rights.uid);
+    let git_identity = home.as_ref().and_then(|home| git_identity::of(home, &rights));
+    let git_configuration = home.map(|home| git_configuration::of(&home, &rights));
     Ok(Session {
         id: SessionId::generate(),
         principal: peer.principal,
@@ -312,6 +314,7 @@ fn prepare(
         profile: profile.to_string(),
         lifetime: new.lifetime,
         git_identity,
+        git_configuration,
         ssh_agent: new.ssh_agent,
         owner_process,
         created_at: SystemTime::now(),

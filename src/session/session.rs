@@ -23,7 +23,7 @@ use crate::{
         net_link::HostSocketCaller,
         path_walk::ObjectId,
         roots,
-        spec::{GitIdentity, Owner, Root, RootRole},
+        spec::{GitConfiguration, GitIdentity, Owner, Root, RootRole},
     },
     sys::{process::ProcessIdentity, rights::Rights},
 };
@@ -76,6 +76,8 @@ pub struct Session {
     pub lifetime: Lifetime,
     /// What git gave to the caller's commits when it was opened.
     pub(super) git_identity: Option<GitIdentity>,
+    /// What git has of the caller's configuration.
+    pub(super) git_configuration: Option<GitConfiguration>,
     /// The socket of the caller's SSH agent, where the caller has named one.
     pub(super) ssh_agent: Option<AbsPath>,
     /// The process that it ends with. `None` where its lifetime is not a process's, or it could not be seen.
@@ -110,6 +112,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// The keys of the caller's git configuration that were left out.
+    pub fn git_left_out(&self) -> &[String] {
+        self.git_configuration.as_ref().map(|configuration| &configuration.left_out[..]).unwrap_or_default()
+    }
+
     /// A directory that the caller named, with a root's own name in place of the one that the caller has for it.
     pub fn resolve(&self, directory: &AbsPath) -> AbsPath {
         rebase(directory, &self.named_roots)

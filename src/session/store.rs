@@ -31,11 +31,14 @@ use crate::{
         environment::{EnvEntry, EnvVarError},
         profile::Network,
     },
-    proto::state::{GitIdentityRecord, OwnerProcess, RootRecord, SessionRecord, Variable},
+    proto::state::{
+        GitConfigurationRecord, GitFileRecord, GitIdentityRecord, OwnerProcess, RootRecord, SessionRecord,
+        Variable,
+    },
     sandbox::{
         governing::{Governing, GoverningError},
         roots::{self, RootError},
-        spec::{GitIdentity, GitSigning, Owner, Root},
+        spec::{GitConfiguration, GitFile, GitIdentity, GitSigning, Owner, Root},
     },
     statefile::{self, StatefileError, TEMP_SUFFIX},
     sys::{
@@ -187,6 +190,7 @@ pub(super) fn read(
             .map(|path| AbsPath::parse(&path))
             .transpose()?,
         git_identity: record.git_identity.map(git_identity),
+        git_configuration: record.git_configuration.map(git_configuration),
         owner_process: record.owner_process.filter(|process| process.pid > 0).map(|process| {
             ProcessIdentity { pid: process.pid, start_ticks: process.start_ticks, boot_id: process.boot_id }
         }),
@@ -312,6 +316,7 @@ pub(super) fn to_record(session: &Session) -> io::Result<SessionRecord> {
         policy_digest: session.policy.bytes().to_vec().into(),
         ssh_agent: session.ssh_agent.as_ref().map(ToString::to_string).unwrap_or_default(),
         git_identity: session.git_identity.as_ref().map(git_record),
+        git_configuration: session.git_configuration.as_ref().map(git_configuration_record),
         repository: store_roots::repository_record(&session.repository),
         named_roots: session.named_roots.iter().map(store_roots::named_record).collect(),
     })
@@ -335,6 +340,22 @@ fn git_identity(record: GitIdentityRecord) -> GitIdentity {
         tags: signs_tags,
     });
     GitIdentity { name, email, signing }
+}
+
+fn git_configuration(record: GitConfigurationRecord) -> GitConfiguration {
+    let file = |file: GitFileRecord| GitFile { name: file.name, content: file.content.to_vec() };
+    let GitConfigurationRecord { text, files, left_out } = record;
+    GitConfiguration { text, files: files.into_iter().map(file).collect(), left_out }
+}
+
+fn git_configuration_record(configuration: &GitConfiguration) -> GitConfigurationRecord {
+    let file =
+        |file: &GitFile| GitFileRecord { name: file.name.clone(), content: file.content.clone().into() };
+    GitConfigurationRecord {
+        text: configuration.text.clone(),
+        files: configuration.files.iter().map(file).collect(),
+        left_out: configuration.left_out.clone(),
+    }
 }
 
 fn git_record(identity: &GitIdentity) -> GitIdentityRecord {

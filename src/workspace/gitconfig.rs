@@ -33,6 +33,21 @@ impl ConfigEntry {
         }
     }
 
+    /// Its section, in small letters.
+    pub fn section(&self) -> &str {
+        &self.section
+    }
+
+    /// Its subsection, as it is written.
+    pub fn subsection(&self) -> Option<&str> {
+        self.subsection.as_deref()
+    }
+
+    /// Its name in the section, in small letters.
+    pub fn variable(&self) -> &str {
+        &self.variable
+    }
+
     /// As a person is shown it.
     pub fn shown(&self) -> String {
         format!("{} = {}", self.name(), lossy(&self.value))
@@ -81,6 +96,18 @@ pub fn dangerous(text: &[u8], kind: ConfigKind) -> BTreeSet<ConfigEntry> {
         if count == MAX_DANGEROUS_ENTRIES {
             found.insert(parser.rest());
             break;
+        }
+    }
+    found
+}
+
+/// The entries of a file in their order, but for those whose names git reads otherwise.
+pub fn config_entries(text: &[u8]) -> Vec<ConfigEntry> {
+    let mut parser = ConfigParser::new(text);
+    let mut found = Vec::new();
+    while let Some(item) = parser.read_next() {
+        if item == ConfigItem::Entry && !parser.has_nul {
+            found.push(parser.entry());
         }
     }
     found

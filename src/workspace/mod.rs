@@ -48,7 +48,9 @@ use std::{
 use nix::sys::stat::fstat;
 
 pub use change::{ChangeAction, DangerousChange};
-pub use gitconfig::{last_value, worktrees};
+pub use gitconfig::{
+    ConfigEntry, ConfigKind, config_entries, dangerous as dangerous_entries, last_value, worktrees,
+};
 pub use queue::Completion;
 pub use watch_state::Observer;
 pub use watcher::{ScanWaiter, Watcher};

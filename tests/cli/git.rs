@@ -1,4 +1,4 @@
-//! Everyday git in a sandbox: the caller's name on commits, and nothing else of the caller's configuration.
+//! Everyday git in a sandbox: the caller's name on commits, and of the rest of the caller's configuration what runs nothing.
 
 use std::{
     fs,
@@ -108,4 +108,79 @@ fn a_directory_that_is_no_workspace_is_refused_with_what_to_do() {
     assert!(said.contains("shared by all users: make a directory in it and work there"), "{said}");
     let said = refused(&place, Path::new("/usr"));
     assert!(said.contains("work in a directory of your own"), "{said}");
+}
+
+/// A caller's home whose configuration has settings, identities by place, patterns and filters, and what must not come with them.
+fn configured_home(place: &Place) -> std::path::PathBuf {
+    let home = place.path().join("home");
+    fs::create_dir_all(home.join(".config/git")).expect("a directory can be made");
+    let file = |name: &str, text: &str| fs::write(home.join(name), text).expect("a file can be written");
+    file(
+        ".gitconfig",
+        &format!(
+            "[user]\n name = Ann\n email = ann@home\n[core]\n autocrlf = input\n sshCommand = false\n attributesFile = ~/attributes\n\
+             [init]\n defaultBranch = trunk\n[status]\n showUntrackedFiles = all\n[diff \"x\"]\n textconv = false\n\
+             [includeIf \"gitdir:{0}/\"]\n path = ~/work.inc\n[includeIf \"gitdir:/elsewhere/\"]\n path = ~/other.inc\n\
+             [includeIf \"onbranch:side\"]\n path = ~/side.inc\n[include]\n path = ~/more.inc\n[credential]\n helper = store\n",
+            place.work().display()
+        ),
+    );
+    file("work.inc", "[user]\n email = ann@work\n");
+    file("other.inc", "[user]\n email = ann@elsewhere\n");
+    file("side.inc", "[user]\n name = Side\n");
+    file("more.inc", "[merge]\n conflictStyle = diff3\n[core]\n pager = false\n");
+    file("attributes", "*.dat -text diff\n");
+    file(".config/git/ignore", "*.log\nkeys/\n");
+    home
+}
+
+#[test]
+fn git_does_inside_what_it_does_outside_with_the_callers_configuration() {
+    let place = Place::new();
+    let home = configured_home(&place);
+    let make = || {
+        let mut init = Command::new("git");
+        let made = init.args(["init", "-q", "."]).current_dir(place.work()).env("HOME", &home).status();
+        assert!(made.expect("git is there").success());
+    };
+    make();
+    for (name, text) in
+        [("a.log", "x"), ("keys/k", "x"), ("lines.txt", "a\r\nb\r\n"), ("raw.dat", "a\r\nb\r\n")]
+    {
+        fs::create_dir_all(place.work().join(name).parent().expect("it has one"))
+            .expect("a directory can be made");
+        fs::write(place.work().join(name), text).expect("a file can be written");
+    }
+    let script = "git status --porcelain; git check-ignore a.log keys/k lines.txt; git check-attr -a raw.dat; \
+                  git config init.defaultBranch; git config merge.conflictStyle; git config status.showUntrackedFiles; \
+                  git add -A 2>/dev/null; git ls-files -s; git commit -qm one; git log -1 --format='%an <%ae>'; git symbolic-ref HEAD; \
+                  git checkout -qb side; git config user.name";
+    let told = |command: &mut Command| {
+        let told = command.current_dir(place.work()).env("HOME", &home).output().expect("it starts");
+        (stdout(&told), stderr(&told))
+    };
+    let (outside, _) = told(Command::new("sh").args(["-c", script]));
+    assert!(
+        outside.contains("Ann <ann@work>")
+            && outside.contains("Side\n")
+            && outside.contains("refs/heads/trunk"),
+        "{outside}"
+    );
+    fs::remove_dir_all(place.work().join(".git")).expect("it is ours");
+    make();
+    let (inside, notices) = told(&mut place.run(&[], &["sh", "-c", script]));
+    assert_eq!(inside, outside, "{notices}");
+    let named =
+        notices.lines().filter(|line| line.contains("your configuration without")).collect::<Vec<_>>();
+    assert_eq!(named.len(), 1, "{notices}");
+    assert!(
+        named[0].contains("core.sshcommand, diff.*.textconv") && !named[0].contains("credential"),
+        "{notices}"
+    );
+    let (listed, _) =
+        told(&mut place.run(&[], &["sh", "-c", "git config --list; cat ~/.gitconfig ~/.config/git/*"]));
+    assert!(
+        !listed.contains("store") && !listed.contains("textconv") && !listed.contains("sshcommand"),
+        "{listed}"
+    );
 }

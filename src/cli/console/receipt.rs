@@ -96,6 +96,16 @@ pub(in crate::cli) fn repository_notice(repository: &v1::Repository) -> Option<S
     })
 }
 
+/// One line about what git has not of the caller's configuration.
+pub(in crate::cli) fn git_notice(session: &v1::Session) -> Option<String> {
+    (!session.git_left_out.is_empty()).then(|| {
+        format!(
+            "notice: git has your configuration without {}, which may run programs or hold secrets",
+            printable::line(&session.git_left_out.join(", "))
+        )
+    })
+}
+
 /// One line about what the profile preferred and this host did not give; the receipt has the whole of it.
 pub(in crate::cli) fn shortfall_notice(shortfalls: &[String]) -> Option<String> {
     if shortfalls.is_empty() {

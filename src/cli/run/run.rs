@@ -208,6 +208,9 @@ async fn in_session(
     if let Some(line) = session.repository.as_ref().and_then(receipt::repository_notice) {
         stdio::print_notice(&line);
     }
+    if let Some(line) = receipt::git_notice(&session) {
+        stdio::print_notice(&line);
+    }
     // A session that is closed takes its terminals with it, and needs no call for each of them.
     let release =
         if session.name.is_empty() { TerminalRelease::WithSession } else { TerminalRelease::ByCall };

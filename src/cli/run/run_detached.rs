@@ -77,6 +77,9 @@ async fn start_at(
     if let Some(line) = session.repository.as_ref().and_then(receipt::repository_notice) {
         stdio::print_notice(&line);
     }
+    if let Some(line) = receipt::git_notice(&session) {
+        stdio::print_notice(&line);
+    }
     let create = v1::CreateTerminalRequest { session_id: session.id.clone(), ..create };
     match client.terminals.create_terminal(create).await {
         Ok(created) => Ok(created.into_inner().terminal.unwrap_or_default()),

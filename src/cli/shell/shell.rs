@@ -127,6 +127,9 @@ async fn in_session(
     if let Some(line) = session.repository.as_ref().and_then(receipt::repository_notice) {
         stdio::print_notice(&line);
     }
+    if let Some(line) = receipt::git_notice(&session) {
+        stdio::print_notice(&line);
+    }
     let create = v1::CreateTerminalRequest { session_id: session.id.clone(), ..create };
     let terminals = connection.client().terminals;
     let result = if lines.is_empty() {

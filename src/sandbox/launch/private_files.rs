@@ -1,9 +1,9 @@
 //! What lies in a sandbox's `/tmp` and home before its first command, and which of the two the session's sandboxes share.
 
-use std::{io, net::Ipv4Addr, os::fd::OwnedFd};
+use std::{collections::BTreeSet, io, net::Ipv4Addr, os::fd::OwnedFd};
 
 use crate::{
-    proto::supervisor::{Mount, mount::Kind},
+    proto::supervisor::{Identity, Mount, mount::Kind},
     sandbox::spec::{CallerHome, GitIdentity, GitSigning, SessionFilesUse, SharedCache},
 };
 
@@ -41,10 +41,40 @@ pub(super) fn share(tmpfs: &mut Mount, name: &str, files: &SessionFilesUse) -> i
     Ok(given)
 }
 
-/// Git's own configuration in the private home, which commands may change.
-pub(super) fn git_configuration(home: &str, identity: Option<&GitIdentity>) -> Mount {
+/// Git's own configuration in the private home, which commands may change, and the files that it names.
+pub(super) fn git_configuration(ids: &Identity, caller: &CallerHome) -> Vec<Mount> {
+    let files = caller.git_configuration.iter().flat_map(|configuration| &configuration.files);
+    let file = |name: &str, content: Vec<u8>| Mount {
+        kind: Kind::File.into(),
+        target: format!("{}/{name}", ids.home),
+        content: content.into(),
+        mode: 0o644,
+        ..Mount::default()
+    };
+    let files: Vec<Mount> = files.map(|one| file(&one.name, one.content.clone())).collect();
+    let directories: BTreeSet<String> =
+        files.iter().flat_map(|file| between(&ids.home, &file.target)).collect();
+    let directory = |target: String| Mount {
+        kind: Kind::Directory.into(),
+        target,
+        disk_uid: ids.command_uid,
+        disk_gid: ids.command_gid,
+        ..Mount::default()
+    };
+    let own = file(".gitconfig", configuration_text(caller).into_bytes());
+    directories.into_iter().map(directory).chain(files).chain([own]).collect()
+}
+
+fn configuration_text(caller: &CallerHome) -> String {
+    let configuration = caller.git_configuration.as_ref();
+    let carried = configuration.map(|configuration| configuration.text.as_str()).unwrap_or_default();
     let quote = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
-    let GitIdentity { name, email, signing } = identity.cloned().unwrap_or_default();
+    let GitIdentity { mut name, mut email, signing } = caller.git_identity.clone().unwrap_or_default();
+    if configuration.is_some() {
+        // They are among the others, in their place.
+        name.clear();
+        email.clear();
+    }
     let key = signing.as_ref().map(|signing| format!("key::{}", signing.key)).unwrap_or_default();
     let lines: String = [("name", name), ("email", email), ("signingkey", key)]
         .into_iter()
@@ -56,12 +86,5 @@ pub(super) fn git_configuration(home: &str, identity: Option<&GitIdentity>) -> M
     let signing = signing.map_or_else(String::new, |GitSigning { commits, tags, .. }| {
         format!("[gpg]\n\tformat = ssh\n[commit]\n\tgpgsign = {commits}\n[tag]\n\tgpgsign = {tags}\n")
     });
-    let content = format!("{user}{signing}[safe]\n\tdirectory = *\n");
-    Mount {
-        kind: Kind::File.into(),
-        target: format!("{home}/.gitconfig"),
-        content: content.into_bytes().into(),
-        mode: 0o644,
-        ..Mount::default()
-    }
+    format!("{carried}{user}{signing}[safe]\n\tdirectory = *\n")
 }

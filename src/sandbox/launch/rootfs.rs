@@ -89,7 +89,9 @@ pub fn plan(
         plan.add_tmpfs(&ids.home, 0o700, files.tmp_bytes, files.tmp_inodes);
         // In the private home alone: elsewhere it would be written on the host. In a session's, once.
         if !plan.share("home", private.session)? {
-            plan.add(private_files::git_configuration(&ids.home, private.caller.git_identity.as_ref()));
+            private_files::git_configuration(ids, private.caller)
+                .into_iter()
+                .for_each(|mount| plan.add(mount));
         }
         for cache in private.caches {
             plan.add_cache(cache, files, private.session)?;
@@ -386,7 +388,7 @@ mod tests {
     use crate::sandbox::spec::CallerHome;
 
     const NOTHING: PrivateFiles<'_> = PrivateFiles {
-        caller: &CallerHome { git_identity: None },
+        caller: &CallerHome::default(),
         caches: &[],
         session: &SessionFilesUse::Own,
         resolver: Ipv4Addr::LOCALHOST,

@@ -132,6 +132,11 @@ fn a_session_comes_back_as_it_was_written() {
             signs_commits: true,
             signs_tags: false,
         }),
+        git_configuration: Some(GitConfigurationRecord {
+            text: "[push]\n".into(),
+            files: vec![GitFileRecord { name: ".config/git/ignore".into(), content: vec![1, 0xff].into() }],
+            left_out: vec!["core.pager".into()],
+        }),
         repository: Some(RepositoryRecord {
             worktree: at("work"),
             git_directory: at("git"),
