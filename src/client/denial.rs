@@ -3,7 +3,7 @@
 use super::unreachable::unreachable_line;
 use crate::{
     printable,
-    proto::v1::{ConnectDenial, ExecDenial, ExecDenialCause, Outcome},
+    proto::v1::{ConnectDenial, ExecDenial, ExecDenialCause, Outcome, outcome::End},
 };
 
 /// The longest command in such a line, in bytes.
@@ -20,7 +20,25 @@ pub fn denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ {
         Some(if alike.len() > 1 { format!("{line} ({} times)", alike.len()) } else { line })
     };
     let execs = outcome.exec_denials.chunk_by(is_alike).filter_map(times).chain(rest);
-    execs.chain(connect_denial_lines(outcome)).chain(outcome.unreachable.as_ref().map(unreachable_line))
+    execs
+        .chain(connect_denial_lines(outcome))
+        .chain(outcome.unreachable.as_ref().map(unreachable_line))
+        .chain(foreign_call_line(outcome))
+}
+
+/// Who ends by SIGSYS has made a system call of another architecture; the filter refuses all others with an error. A shell says it
+/// by a status.
+fn foreign_call_line(outcome: &Outcome) -> Option<String> {
+    let (by, whose) = match outcome.end.as_ref()? {
+        End::Signal(name) if name == "SIGSYS" => {
+            ("SIGSYS", "the program is a 32-bit one, or made a system call of one")
+        }
+        End::ExitCode(159) => {
+            ("159", "if a program of it was ended by SIGSYS (128 + 31), that is a 32-bit one")
+        }
+        End::Signal(_) | End::ExitCode(_) => return None,
+    };
+    Some(format!("ended with {by}: {whose}, and the profile allows system calls of 64-bit programs only"))
 }
 
 /// The lines about all refused connections of a command: one for each destination.

@@ -21,11 +21,17 @@ use super::{
 use crate::{
     byte_text,
     proto::gate::Exec,
-    resolve::shebang::{self, MAX_SHEBANG_BYTES, Shebang},
+    resolve::{
+        machine,
+        shebang::{self, MAX_SHEBANG_BYTES, Shebang},
+    },
 };
 
 /// Interpreters of interpreters; the kernel fails a longer chain with ELOOP (fs/exec.c, `exec_binprm`).
 const MAX_INTERPRETERS: usize = 5;
+/// Why a program of 32 bits is not executed: the filter, without which there is no gate, would end it at its first system call.
+const PROGRAM_32_BIT: &str =
+    "it is a 32-bit program, and the profile allows system calls of 64-bit programs only";
 /// First lines that are remembered, by file and version.
 pub(super) const MAX_FIRST_LINES: usize = 4_096;
 
@@ -276,6 +282,9 @@ impl FirstLines {
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(unreadable(errno)),
             }
+        }
+        if machine::is_32_bit(&beginning[..filled]) {
+            return Err(ReadFailure::Unreadable(PROGRAM_32_BIT.to_owned()));
         }
         let line = shebang::parse(&beginning[..filled]).filter(|line| !line.path.is_empty());
         if self.known.len() >= MAX_FIRST_LINES {

@@ -11,7 +11,7 @@ use super::{
     command::{
         interpreter::Interpreter,
         program::{FileId, PathStability, ProgramResolver, Resolved},
-        rule::Effects,
+        rule::{Decision, Effects},
         verdict::RuleVerdict,
     },
     denial::Denial,
@@ -37,6 +37,13 @@ pub(super) fn build_spec(
     let network = choose_network(name, profile, request)?;
     let (program, argv) = command_line(profile, &request.command);
     let resolved = resolve(programs, &program, request);
+    if let Resolved::File(file) = &resolved
+        && profile.seccomp.enabled
+        && verdict.decision != Decision::Deny
+        && programs.is_32_bit(file)
+    {
+        return Err(Denial::Program32Bit { profile: name.clone(), path: file.path.clone() });
+    }
     let secrets = grants(policy, profile, effects);
     let has_program_rules =
         network == Network::Proxy && policy.has_program_rules(&request.principal, name.as_str());

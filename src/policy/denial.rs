@@ -98,6 +98,17 @@ pub enum Denial {
     /// The working directory lies outside the session's roots.
     #[error("working directory {0} lies outside the session's roots")]
     CwdOutsideRoots(AbsPath),
+    /// The program is one of 32 bits.
+    #[error(
+        "{} is a 32-bit program, and profile {profile:?} allows system calls of 64-bit programs only: its filter would end the program with SIGSYS",
+        crate::printable::line(path)
+    )]
+    Program32Bit {
+        /// The profile.
+        profile: ProfileName,
+        /// The program's file.
+        path: String,
+    },
 }
 
 /// The line of a profile that offers a network, next to what it offers already.
@@ -121,7 +132,8 @@ impl Denial {
             | Self::AssignmentDenied { .. }
             | Self::ConflictingEffects(..)
             | Self::ProfileChain(..)
-            | Self::CwdOutsideRoots(_) => Decision::Deny,
+            | Self::CwdOutsideRoots(_)
+            | Self::Program32Bit { .. } => Decision::Deny,
         }
     }
 
@@ -141,6 +153,7 @@ impl Denial {
             Self::ProfileChain(..) => "effects.profile".to_owned(),
             Self::NeedsApproval(question) => question.rule.clone(),
             Self::CwdOutsideRoots(_) => "session.roots".to_owned(),
+            Self::Program32Bit { profile, .. } => format!("profile.{profile}.seccomp"),
         }
     }
 

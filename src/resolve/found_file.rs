@@ -9,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use super::shebang;
+use super::{machine, shebang};
 use crate::{
     byte_text,
     policy::command::program::{FileId, PathStability, Resolved},
@@ -110,6 +110,16 @@ fn is_identity(file: &FileId, metadata: &Metadata) -> bool {
 pub(super) fn is_unchanged(file: &FileId) -> bool {
     fs::symlink_metadata(byte_text::to_path(&file.path))
         .is_ok_and(|metadata| metadata.is_file() && is_identity(file, &metadata))
+}
+
+/// Whether it is a program of 32 bits. One that cannot be read is none that is known.
+pub(super) fn is_32_bit(file: &FileId) -> bool {
+    let read = || {
+        let mut beginning = [0; machine::HEADER_BYTES];
+        let mut opened = open(&file.path)?;
+        opened.read_exact(&mut beginning).map(|()| beginning)
+    };
+    read().is_ok_and(|beginning| machine::is_32_bit(&beginning))
 }
 
 /// Whether anybody may execute it.

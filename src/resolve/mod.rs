@@ -3,6 +3,7 @@
 //! Works from the gateway's side, with the caller's rights. Judges nothing and executes nothing.
 
 mod found_file;
+pub mod machine;
 mod program_resolver;
 pub mod shebang;
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    found_file::{FirstLines, first_line, is_executable, is_unchanged, to_resolved},
+    found_file::{self, FirstLines, first_line, is_executable, is_unchanged, to_resolved},
     shebang,
 };
 use crate::{
@@ -50,6 +50,8 @@ const MAX_INTERPRETERS: usize = 5;
 #[derive(Debug, Default)]
 pub struct ProgramCache {
     names: Mutex<HashMap<(u64, String), (Instant, Resolved)>>,
+    /// Whether files are programs of 32 bits, by their identity.
+    machines: Mutex<HashMap<(u64, u64, i64), bool>>,
 }
 
 /// Resolves names for one session, under any profile.
@@ -315,6 +317,21 @@ impl ProgramResolver for ProfileResolver<'_> {
     fn real_directory(&self, path: &str) -> Option<String> {
         let found = self.rights.run_with(|| self.follow(&byte_text::to_path(path))).ok()?.ok()?;
         Some(byte_text::from_path(&found.path))
+    }
+
+    fn is_32_bit(&self, file: &FileId) -> bool {
+        let version = (file.device, file.inode, file.changed_nanos);
+        let lock = || self.cache.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(&version) {
+            return *known;
+        }
+        let is_32_bit = self.rights.run_with(|| found_file::is_32_bit(file)).unwrap_or_default();
+        let mut machines = lock();
+        if machines.len() >= MAX_NAMES {
+            machines.clear();
+        }
+        machines.insert(version, is_32_bit);
+        is_32_bit
     }
 
     fn interpreters(&self, file: &FileId, cwd: &str) -> Interpreters {

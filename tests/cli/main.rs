@@ -30,5 +30,6 @@ mod sessions;
 mod shell_wrapper;
 mod stdin;
 mod terminals;
+mod thirty_two_bits;
 mod toolchains;
 mod umask;

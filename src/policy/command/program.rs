@@ -114,6 +114,11 @@ pub trait ProgramResolver {
         Some(path.to_owned())
     }
 
+    /// Whether a file is a program of 32 bits, whose system calls are not those of this machine.
+    fn is_32_bit(&self, _file: &FileId) -> bool {
+        false
+    }
+
     /// What runs a file that is a script: its interpreter, and that one's where it is a script too. Nothing for every other file.
     fn interpreters(&self, _file: &FileId, _cwd: &str) -> Interpreters {
         Interpreters::default()
@@ -156,6 +161,10 @@ impl ProgramResolver for CachedResolver<'_> {
 
     fn real_directory(&self, path: &str) -> Option<String> {
         self.inner.real_directory(path)
+    }
+
+    fn is_32_bit(&self, file: &FileId) -> bool {
+        self.inner.is_32_bit(file)
     }
 
     fn interpreters(&self, file: &FileId, cwd: &str) -> Interpreters {
