@@ -1,5 +1,7 @@
 //! What every front end sends with a command because it is a property of the front end's own process, and texts that are no UTF-8.
 
+use std::{os::unix::ffi::OsStringExt, path::Path};
+
 use prost::bytes::Bytes;
 
 use crate::{
@@ -10,7 +12,28 @@ use crate::{
 /// A request with what this process gives to all of its commands: as if it started them itself. Front ends begin with it in place of an
 /// empty one.
 pub fn new_terminal() -> CreateTerminalRequest {
-    CreateTerminalRequest { umask: own_umask(), ..Default::default() }
+    CreateTerminalRequest {
+        umask: own_umask(),
+        search_path: own_search_path(),
+        virtual_env: std::env::var_os("VIRTUAL_ENV").and_then(real_directory).unwrap_or_default(),
+        ..Default::default()
+    }
+}
+
+/// The gateway takes no more.
+const SEARCH_PATH_MAX: usize = 256;
+
+/// The directories in which a shell would look for the command, as they are named in the sandbox.
+fn own_search_path() -> Vec<Bytes> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).filter_map(real_directory).take(SEARCH_PATH_MAX).collect()
+}
+
+fn real_directory(path: impl AsRef<Path>) -> Option<Bytes> {
+    let path = path.as_ref();
+    let real = path.is_absolute().then(|| path.canonicalize().ok())??;
+    let is_directory = real.is_dir();
+    is_directory.then(|| Bytes::from(real.into_os_string().into_vec()))
 }
 
 /// Read without changing it, unlike umask(2), so that no thread ever has another one. Absent where there is no proc(5).

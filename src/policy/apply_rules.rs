@@ -28,7 +28,10 @@ pub(super) fn apply_rules(
         resolver,
         request,
         own_profile,
-        lookup: match environment::keeps_lookup(profile, &request.env) {
+        // Where it is not seen what a name means to a process, a directory of the workspace changes what all names mean.
+        lookup: match environment::keeps_lookup(profile, &request.env)
+            && (judges_execs(profile) || profile.searched() == profile.path)
+        {
             true => Lookup::Trusted,
             false => Lookup::Changed,
         },
@@ -45,7 +48,7 @@ pub(super) fn apply_rules(
 }
 
 /// Whether every exec under the profile is certain to be evaluated. With a gate that is only preferred, it is not.
-fn judges_execs(profile: &Profile) -> bool {
+pub(super) fn judges_execs(profile: &Profile) -> bool {
     profile.gate.enabled && profile.gate.requirement == Requirement::Require
 }
 

@@ -120,7 +120,7 @@ fn bytes_of(text: &str) -> Bytes {
 fn resolve(programs: &dyn ProgramResolver, program: &str, request: &Request) -> Resolved {
     match program.contains('/') {
         true => programs.resolve_path(program, request.cwd.as_str()),
-        false => programs.find_in_path(program),
+        false => programs.find_command(program),
     }
 }
 

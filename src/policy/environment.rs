@@ -173,7 +173,7 @@ pub fn keeps_lookup(profile: &Profile, env: &BTreeMap<String, String>) -> bool {
 }
 
 fn search_path(profile: &Profile) -> String {
-    profile.path.iter().map(|directory| directory.to_string_lossy()).collect::<Vec<_>>().join(":")
+    profile.searched().iter().map(|directory| byte_text::from_path(directory)).collect::<Vec<_>>().join(":")
 }
 
 /// The environment of one command, in the order of the names: what the profile's other fields imply, its fixed

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    apply_rules::{apply_rules, shell_line},
+    apply_rules::{apply_rules, judges_execs, shell_line},
     approval::{ApprovalGrant, ApprovalQuestion},
     approved_command::ApprovedCommand,
     build_spec::build_spec,
@@ -26,6 +26,7 @@ use super::{
     profile::{Profile, ProfileName},
     request::{CommandSpec, Request},
     request_digest::request_digest,
+    search_path,
     set::PolicySet,
 };
 
@@ -95,10 +96,24 @@ impl PolicySet {
         request: &Request,
         resolvers: &dyn ProfileResolvers,
     ) -> Result<(RuleVerdict, ExecSpec), Denial> {
+        let (verdict, spec) = self.verdict_and_spec_of(request, resolvers)?;
+        let profile = spec.profile();
+        let is_plain = profile.searched() == profile.path;
+        if is_plain || judges_execs(profile) || verdict.decision == Decision::Allow {
+            return Ok((verdict, spec));
+        }
+        self.verdict_and_spec_of(&search_path::without_workspace(request, &spec), resolvers)
+    }
+
+    fn verdict_and_spec_of(
+        &self,
+        request: &Request,
+        resolvers: &dyn ProfileResolvers,
+    ) -> Result<(RuleVerdict, ExecSpec), Denial> {
         let requested = self
             .profile(request.profile.as_deref())
             .ok_or_else(|| Denial::UnknownProfile(request.profile.clone().unwrap_or_default()))?;
-        let adapted = resolvers.adapt(requested.1);
+        let adapted = search_path::adapt(resolvers.adapt(requested.1), request);
         let requested = (requested.0, &adapted);
         let programs = CachedResolver::new(resolvers.for_profile(requested.1));
         let verdict = self.verdict_under(requested, requested.0, request, &programs)?;
@@ -110,7 +125,7 @@ impl PolicySet {
         // are asked again.
         let name = verdict.effects.profile.unwrap_or_default();
         let selected = self.profile(Some(&name)).ok_or(Denial::UnknownProfile(name))?;
-        let adapted = resolvers.adapt(selected.1);
+        let adapted = search_path::adapt(resolvers.adapt(selected.1), request);
         let selected = (selected.0, &adapted);
         let programs = CachedResolver::new(resolvers.for_profile(selected.1));
         let verdict = self.verdict_under(selected, requested.0, request, &programs)?;

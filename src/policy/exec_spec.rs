@@ -136,9 +136,10 @@ impl ExecSpec {
         &self.relative_from
     }
 
-    /// The directories in which a bare program name is looked up: the profile's, whatever `PATH` says.
+    /// The directories in which a bare program name is looked up: the profile's, whatever `PATH` says, and those of the workspace that the
+    /// caller has in PATH.
     pub fn search_path(&self) -> &[PathBuf] {
-        &self.profile.path
+        self.profile.searched()
     }
 
     /// Bytes of output to retain for each stream.

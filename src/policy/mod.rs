@@ -40,6 +40,7 @@ mod request;
 mod request_digest;
 mod rule_warnings;
 pub mod schema;
+mod search_path;
 mod secret;
 mod set;
 pub mod suite;

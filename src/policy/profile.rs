@@ -18,6 +18,7 @@ pub use self::{
     ssh_agent::{SIGNED_NAMESPACES, SshAgentRule, SshHost},
 };
 use super::{duration, umask::Umask, workspace_files};
+use crate::byte_text;
 
 /// What happens when the host cannot give a protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Default)]
@@ -110,6 +111,24 @@ pub struct Profile {
     pub shell: PathBuf,
     /// Directories that a bare program name is looked for in, in order. Also the commands' `PATH`.
     pub path: Vec<PathBuf>,
+    /// `path` with directories of the workspace from a caller's own PATH; empty: `path` alone. No key of files.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(super) searched: Vec<PathBuf>,
+}
+
+impl Profile {
+    /// Where a bare name of a command is looked for, in order.
+    pub fn searched(&self) -> &[PathBuf] {
+        if self.searched.is_empty() { &self.path } else { &self.searched }
+    }
+
+    /// Whether a file that was looked for at this path was found in a directory of the workspace.
+    pub fn is_found_in_workspace(&self, lookup_path: &str) -> bool {
+        let path = byte_text::to_path(lookup_path);
+        let is_there = |directory: &&PathBuf| path.parent() == Some(directory.as_path());
+        self.searched.iter().find(is_there).is_some_and(|directory| !self.path.contains(directory))
+    }
 }
 
 /// How terminals of one session share kernel objects.
@@ -390,6 +409,7 @@ impl Default for Profile {
             path: ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
                 .map(PathBuf::from)
                 .to_vec(),
+            searched: Vec::new(),
         }
     }
 }

@@ -173,6 +173,10 @@ pub struct Request {
     pub kill_grace: Option<Duration>,
     /// The caller's; absent: [`Umask::default`]. A profile can fix another one.
     pub umask: Option<Umask>,
+    /// The directories of the caller's PATH; those within the roots are searched.
+    pub search_path: Arc<[AbsPath]>,
+    /// The caller's virtual environment.
+    pub virtual_env: Option<AbsPath>,
 }
 
 impl Request {
@@ -206,6 +210,8 @@ impl Request {
             idle_limit: None,
             kill_grace: None,
             umask: None,
+            search_path: Arc::default(),
+            virtual_env: None,
         }
     }
 }

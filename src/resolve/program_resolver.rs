@@ -297,6 +297,32 @@ impl ProgramResolver for ProfileResolver<'_> {
         })
     }
 
+    fn find_command(&self, name: &str) -> Resolved {
+        let (own, mut trusted) = (&self.profile.path, None);
+        for directory in self.profile.searched() {
+            let found = match own.contains(directory) {
+                true if trusted.is_some() => continue,
+                true => trusted.insert(self.find_in_path(name)).clone(),
+                false => {
+                    self.resolve_path(&byte_text::from_path(&directory.join(byte_text::to_path(name))), "/")
+                }
+            };
+            match &found {
+                Resolved::File(file) if is_executable(file) => return found,
+                Resolved::Unknown => return found,
+                Resolved::File(_) | Resolved::Missing | Resolved::Builtin => {}
+            }
+        }
+        trusted.unwrap_or(Resolved::Missing)
+    }
+
+    fn is_trusted(&self, found: &Resolved) -> bool {
+        match found {
+            Resolved::File(file) => !self.profile.is_found_in_workspace(&file.lookup_path),
+            Resolved::Builtin | Resolved::Missing | Resolved::Unknown => true,
+        }
+    }
+
     fn is_named(&self, file: &Resolved, name: &str) -> bool {
         !name.contains('/') && file.is_same(&self.lookup(name))
     }

@@ -33,3 +33,4 @@ mod terminals;
 mod thirty_two_bits;
 mod toolchains;
 mod umask;
+mod venv;

@@ -38,6 +38,8 @@ impl EnvArgument {
     pub(in crate::cli) fn resolve(self) -> Option<(String, String)> {
         match self {
             Self::Set(name, value) => Some((name, value)),
+            // It goes with every command, as far as it lies in the workspace.
+            Self::PassedOn(name) if name == "PATH" => None,
             Self::PassedOn(name) => {
                 let value = std::env::var_os(&*byte_text::to_path(&name));
                 value.map(|value| (name, byte_text::from_bytes(value.as_bytes())))

@@ -11,7 +11,7 @@ use super::fields::{
 use crate::{
     byte_text,
     kept_shell::ShellKind,
-    policy::{self, CommandSpec, Request, StdinSource, StreamMode, Umask, environment::EnvEntry},
+    policy::{self, AbsPath, CommandSpec, Request, StdinSource, StreamMode, Umask, environment::EnvEntry},
     proto::v1::{
         CreateTerminalRequest, OnAsk as OnAskWord, OutputMode, Overflow, Pty, StdinMode,
         create_terminal_request::Command,
@@ -22,6 +22,8 @@ use crate::{
 
 /// Bytes of a command or one argument: the kernel takes no longer one (execve(2), MAX_ARG_STRLEN).
 const ARGUMENT_MAX_BYTES: usize = 131_071;
+/// Directories of a caller's PATH.
+const SEARCH_PATH_MAX: usize = 256;
 /// The variable that says which control sequences a terminal understands.
 const TERM: &str = "TERM";
 /// Its value for a pseudo-terminal, unless the request has one.
@@ -97,6 +99,8 @@ pub fn new_terminal(
         idle_limit: time_limit(&at("idle_limit"), request.idle_limit)?,
         kill_grace: grace(&at("kill_grace"), request.kill_grace)?,
         umask,
+        search_path: search_path(within, &request.search_path)?,
+        virtual_env: directory(&at("virtual_env"), &byte_text::from_bytes(&request.virtual_env))?,
     };
     Ok(NewRequest {
         session,
@@ -128,6 +132,19 @@ fn in_texts(within: &str, request: CreateTerminalRequest) -> Result<CreateTermin
         cwd_bytes: Bytes::new(),
         ..request
     })
+}
+
+/// The directories of the caller's PATH.
+fn search_path(within: &str, directories: &[Bytes]) -> Result<Arc<[AbsPath]>, FieldError> {
+    let at = |index: usize| format!("{within}search_path[{index}]");
+    if directories.len() > SEARCH_PATH_MAX {
+        let problem = format!("must be at most {SEARCH_PATH_MAX} directories");
+        return Err(field_error(format!("{within}search_path"), problem));
+    }
+    let parse = |(index, bytes): (usize, &Bytes)| {
+        AbsPath::parse(&byte_text::from_bytes(bytes)).map_err(|error| field_error(at(index), error))
+    };
+    directories.iter().enumerate().map(parse).collect()
 }
 
 /// The variables, and TERM if there is a pseudo-terminal: for policy it is a variable like the others.

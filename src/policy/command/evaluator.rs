@@ -263,7 +263,11 @@ impl<'a> Evaluator<'a> {
         }
         self.makes_links |= kinds::makes_links(base, words);
         let is_itself = is_builtin
-            || matches!(file, Resolved::File(_)) && (given == base || programs.is_named(&file, base));
+            || matches!(file, Resolved::File(_))
+                && match given == base {
+                    true => programs.is_trusted(&file),
+                    false => programs.is_named(&file, base),
+                };
         // What is no file can only be what the shell itself takes the name for.
         let is_in_shell = matches!(seen, CommandSource::InShell(_) | CommandSource::AsFunction(_));
         let is_shells_own = is_in_shell && file == Resolved::Missing && given == base;

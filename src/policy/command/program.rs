@@ -101,6 +101,16 @@ pub trait ProgramResolver {
     /// What a name without a slash means on the trusted path.
     fn find_in_path(&self, name: &str) -> Resolved;
 
+    /// What a name without a slash means for a command: there may be directories that are searched and not trusted.
+    fn find_command(&self, name: &str) -> Resolved {
+        self.find_in_path(name)
+    }
+
+    /// Whether a file that [`Self::find_command`] has found is of the trusted path.
+    fn is_trusted(&self, _found: &Resolved) -> bool {
+        true
+    }
+
     /// Whether the trusted path gives a file this name, too.
     fn is_named(&self, file: &Resolved, name: &str) -> bool {
         file.is_same(&self.find_in_path(name))
@@ -150,6 +160,15 @@ impl ProgramResolver for CachedResolver<'_> {
         self.cached(name, "", || self.inner.find_in_path(name))
     }
 
+    fn find_command(&self, name: &str) -> Resolved {
+        // No directory has this name.
+        self.cached(name, "PATH", || self.inner.find_command(name))
+    }
+
+    fn is_trusted(&self, found: &Resolved) -> bool {
+        self.inner.is_trusted(found)
+    }
+
     fn is_named(&self, file: &Resolved, name: &str) -> bool {
         self.inner.is_named(file, name)
     }
@@ -184,7 +203,7 @@ pub fn resolve_command(resolver: &dyn ProgramResolver, given: &str, cwd: &str, p
         return Resolved::Missing;
     }
     if !given.contains('/') {
-        return resolver.find_in_path(given);
+        return resolver.find_command(given);
     }
     match super::rule::resolve_place(cwd, place) {
         Some(cwd) => resolver.resolve_path(given, &cwd),
