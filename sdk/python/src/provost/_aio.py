@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import Unpack
 
+from . import _text
 from ._connection import Connection, Method
 from ._shell import AsyncShell
 from ._terminal import AsyncTerminal, duration
+from ._text import Text
 from .errors import GatewayUnavailable, NotFound, OutputLost, ProvostError, is_outage
 from .types import (
     Approval,
@@ -86,14 +88,14 @@ class AsyncGateway:
         """Opens a session whose commands may write to the directories ``roots``. The first is the workspace."""
         ends = options.get("ends_with_process", True)
         request = sessions.CreateSessionRequest(
-            roots=[os.path.abspath(root) for root in roots],
-            cwd=os.fspath(options.get("cwd", "")),
-            env=_env(options.get("env")),
+            env=_text.env(options.get("env")),
             labels=dict(options.get("labels") or {}),
             profile=options.get("profile", ""),
             lifetime=sessions.LIFETIME_OWNER_PROCESS if ends else sessions.LIFETIME_EXPLICIT,
             request_id=uuid.uuid4().hex,
         )
+        _text.put_all(request, "roots", [os.path.abspath(root) for root in roots])
+        _text.put(request, "cwd", options.get("cwd", ""))
         answer = await self._connection.call(_CREATE_SESSION, request)
         return AsyncSession(self._connection, answer.session.id)
 
@@ -182,7 +184,7 @@ class AsyncSession:
             pass  # It has been closed.
 
     async def create(
-        self, program: str = "", *args: str, shell_line: str = "", **options: Unpack[CreateOptions]
+        self, program: Text = "", *args: Text, shell_line: Text = "", **options: Unpack[CreateOptions]
     ) -> AsyncTerminal:
         """Starts a program, or a line for the shell."""
         split = options.get("split", False)
@@ -191,9 +193,7 @@ class AsyncSession:
         request = terminals.CreateTerminalRequest(
             session_id=self.id,
             request_id=uuid.uuid4().hex,
-            args=args,
-            env=_env(options.get("env")),
-            cwd=os.fspath(options.get("cwd", "")),
+            env=_text.env(options.get("env")),
             profile=options.get("profile", ""),
             output_mode=terminals.OUTPUT_MODE_SPLIT if split else terminals.OUTPUT_MODE_MERGED,
             stdin_mode=terminals.STDIN_MODE_OPEN if stdin else terminals.STDIN_MODE_CLOSED,
@@ -204,11 +204,14 @@ class AsyncSession:
             kill_grace=duration(options.get("kill_grace")),
             labels=dict(options.get("labels") or {}),
             on_ask=terminals.OnAsk.Name(options.get("on_ask", OnAsk.WAIT).value),
+            umask=options.get("umask", _text.own_umask()),
         )
+        _text.put_all(request, "args", args)
+        _text.put(request, "cwd", options.get("cwd", ""))
         if shell_line:
-            request.shell_line = shell_line
+            _text.put(request, "shell_line", shell_line)
         else:
-            request.program = program
+            _text.put(request, "program", program)
         answer = await self._connection.call(_CREATE, request, timeout=options.get("timeout"))
         return AsyncTerminal(self._connection, self.id, answer.terminal.id)
 
@@ -218,8 +221,7 @@ class AsyncSession:
         request = terminals.CreateTerminalRequest(
             session_id=self.id,
             request_id=uuid.uuid4().hex,
-            env=_env(options.get("env")),
-            cwd=os.fspath(options.get("cwd", "")),
+            env=_text.env(options.get("env")),
             profile=options.get("profile", ""),
             output_byte_limit=options.get("output_byte_limit"),
             time_limit=duration(options.get("time_limit")),
@@ -227,9 +229,11 @@ class AsyncSession:
             kill_grace=duration(options.get("kill_grace")),
             labels=dict(options.get("labels") or {}),
             on_ask=terminals.OnAsk.Name(options.get("on_ask", OnAsk.WAIT).value),
+            umask=options.get("umask", _text.own_umask()),
             pty=terminals.Pty(columns=columns, rows=rows),
             kept_shell=terminals.KeptShell(),
         )
+        _text.put(request, "cwd", options.get("cwd", ""))
         if program:
             request.program = program
         answer = await self._connection.call(_CREATE, request, timeout=options.get("timeout"))
@@ -256,7 +260,7 @@ class AsyncSession:
                 return found
 
     async def stream(
-        self, program: str = "", *args: str, shell_line: str = "", **options: Unpack[CommandOptions]
+        self, program: Text = "", *args: Text, shell_line: Text = "", **options: Unpack[CommandOptions]
     ) -> AsyncGenerator[Chunk | Exit]:
         """Runs a command: its output as it comes, all of it, and one ``Exit``. The terminal is then released.
 
@@ -285,9 +289,9 @@ class AsyncSession:
 
     async def run(
         self,
-        program: str = "",
-        *args: str,
-        shell_line: str = "",
+        program: Text = "",
+        *args: Text,
+        shell_line: Text = "",
         on_output: Callable[[Chunk], None] | None = None,
         keep_bytes: int = KEEP_BYTES,
         **options: Unpack[CommandOptions],
@@ -348,7 +352,3 @@ async def _merged(sources: Sequence[AsyncGenerator[Chunk | Gap]]) -> AsyncGenera
         while not pieces.empty():
             pieces.get_nowait()
         await asyncio.gather(*readers, return_exceptions=True)
-
-
-def _env(env: Mapping[str, str] | None) -> list[sessions.EnvVar]:
-    return [sessions.EnvVar(name=name, value=value) for name, value in (env or {}).items()]

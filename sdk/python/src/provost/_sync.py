@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar, Unpack
 from ._aio import KEEP_BYTES, AsyncGateway, AsyncSession
 from ._shell import KEEP_LINE_BYTES, AsyncShell, LineEvent
 from ._terminal import AsyncTerminal
+from ._text import Text
 from .types import (
     Approval,
     Chunk,
@@ -166,7 +167,7 @@ class Session:
         self._loop.run(self._inner.close())
 
     def create(
-        self, program: str = "", *args: str, shell_line: str = "", **options: Unpack[CreateOptions]
+        self, program: Text = "", *args: Text, shell_line: Text = "", **options: Unpack[CreateOptions]
     ) -> Terminal:
         """Starts a program, or a line for the shell."""
         created = self._inner.create(program, *args, shell_line=shell_line, **options)
@@ -189,16 +190,16 @@ class Session:
         return self._loop.run(self._inner.terminals())
 
     def stream(
-        self, program: str = "", *args: str, shell_line: str = "", **options: Unpack[CommandOptions]
+        self, program: Text = "", *args: Text, shell_line: Text = "", **options: Unpack[CommandOptions]
     ) -> Generator[Chunk | Exit]:
         """As ``AsyncSession.stream``."""
         return self._loop.iterate(self._inner.stream(program, *args, shell_line=shell_line, **options))
 
     def run(
         self,
-        program: str = "",
-        *args: str,
-        shell_line: str = "",
+        program: Text = "",
+        *args: Text,
+        shell_line: Text = "",
         on_output: Callable[[Chunk], None] | None = None,
         keep_bytes: int = KEEP_BYTES,
         **options: Unpack[CommandOptions],

@@ -33,9 +33,9 @@ class SessionOptions(TypedDict, total=False):
     """How a session is opened."""
 
     #: The default working directory; else the first root.
-    cwd: str | os.PathLike[str]
+    cwd: str | bytes | os.PathLike[str] | os.PathLike[bytes]
     #: The default environment.
-    env: Mapping[str, str] | None
+    env: Mapping[str, str | bytes] | None
     labels: Mapping[str, str] | None
     #: The default profile.
     profile: str
@@ -46,8 +46,8 @@ class SessionOptions(TypedDict, total=False):
 class CommandOptions(TypedDict, total=False):
     """How a command runs. Limits are in seconds, and effective if they are shorter than the profile's."""
 
-    cwd: str | os.PathLike[str]
-    env: Mapping[str, str] | None
+    cwd: str | bytes | os.PathLike[str] | os.PathLike[bytes]
+    env: Mapping[str, str | bytes] | None
     #: Whether stdout and stderr are two streams.
     split: bool
     #: How long the command may run.
@@ -59,6 +59,8 @@ class CommandOptions(TypedDict, total=False):
     profile: str
     labels: Mapping[str, str] | None
     on_ask: OnAsk
+    #: What the files that it makes are not open for; this process's by default.
+    umask: int | None
 
 
 class CreateOptions(CommandOptions, total=False):
@@ -77,8 +79,8 @@ class CreateOptions(CommandOptions, total=False):
 class ShellOptions(TypedDict, total=False):
     """How a shell is kept. Times are in seconds, and of the shell's whole life."""
 
-    cwd: str | os.PathLike[str]
-    env: Mapping[str, str] | None
+    cwd: str | bytes | os.PathLike[str] | os.PathLike[bytes]
+    env: Mapping[str, str | bytes] | None
     #: Columns and rows of its terminal; 80 and 24 by default.
     size: tuple[int, int]
     #: How long the shell may live.
@@ -90,6 +92,8 @@ class ShellOptions(TypedDict, total=False):
     profile: str
     labels: Mapping[str, str] | None
     on_ask: OnAsk
+    #: What the files that its lines make are not open for; this process's by default.
+    umask: int | None
     #: How much output the gateway keeps, up to the profile's maximum.
     output_byte_limit: int | None
     #: Of the call, in seconds, the wait for an approval included.

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from provost.v1 import outcome_pb2 as provost_dot_v1_dot_outcome__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19provost/v1/sessions.proto\x12\nprovost.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18provost/v1/outcome.proto\"%\n\x06\x45nvVar\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\xe1\x03\n\x14\x43reateSessionRequest\x12\r\n\x05roots\x18\x01 \x03(\t\x12\x0b\n\x03\x63wd\x18\x02 \x01(\t\x12\x1f\n\x03\x65nv\x18\x03 \x03(\x0b\x32\x12.provost.v1.EnvVar\x12<\n\x06labels\x18\x04 \x03(\x0b\x32,.provost.v1.CreateSessionRequest.LabelsEntry\x12\x0f\n\x07profile\x18\x05 \x01(\t\x12&\n\x08lifetime\x18\x06 \x01(\x0e\x32\x14.provost.v1.Lifetime\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x17\n\x0fread_only_roots\x18\x14 \x03(\t\x12+\n\x06\x65xtent\x18\x15 \x01(\x0e\x32\x1b.provost.v1.WorkspaceExtent\x12\x0c\n\x04name\x18\x16 \x01(\t\x12$\n\x07network\x18\x37 \x01(\x0e\x32\x13.provost.v1.Network\x12\x32\n\rowner_process\x18< \x01(\x0b\x32\x1b.provost.v1.ProcessIdentity\x12\x11\n\tfront_end\x18= \x01(\t\x12\x11\n\tssh_agent\x18Z \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\x0fProcessIdentity\x12\x0b\n\x03pid\x18\x01 \x01(\x05\x12\x13\n\x0bstart_ticks\x18\x02 \x01(\x04\"=\n\x15\x43reateSessionResponse\x12$\n\x07session\x18\x01 \x01(\x0b\x32\x13.provost.v1.Session\"\xbb\x04\n\x07Session\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\r\n\x05roots\x18\x03 \x03(\t\x12\x0b\n\x03\x63wd\x18\x04 \x01(\t\x12\x1f\n\x03\x65nv\x18\x05 \x03(\x0b\x32\x12.provost.v1.EnvVar\x12/\n\x06labels\x18\x06 \x03(\x0b\x32\x1f.provost.v1.Session.LabelsEntry\x12\x0f\n\x07profile\x18\x07 \x01(\t\x12&\n\x08lifetime\x18\x08 \x01(\x0e\x32\x14.provost.v1.Lifetime\x12.\n\ncreated_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0elive_terminals\x18\n \x01(\r\x12\x1a\n\x12\x66inished_terminals\x18\x0b \x01(\r\x12\x1b\n\x13primary_terminal_id\x18\x1e \x01(\t\x12\x17\n\x0fread_only_roots\x18\x14 \x03(\t\x12*\n\nrepository\x18\x15 \x01(\x0b\x32\x16.provost.v1.Repository\x12\x0c\n\x04name\x18\x16 \x01(\t\x12$\n\x07network\x18\x37 \x01(\x0e\x32\x13.provost.v1.Network\x12\x32\n\rowner_process\x18< \x01(\x0b\x32\x1b.provost.v1.ProcessIdentity\x12\x11\n\tfront_end\x18= \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\":\n\x12GetSessionResponse\x12$\n\x07session\x18\x01 \x01(\x0b\x32\x13.provost.v1.Session\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"V\n\x14ListSessionsResponse\x12%\n\x08sessions\x18\x01 \x03(\x0b\x32\x13.provost.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\")\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x16\n\x14\x43loseSessionResponse\"D\n\x19SetPrimaryTerminalRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0bterminal_id\x18\x02 \x01(\t\"\x1c\n\x1aSetPrimaryTerminalResponse\"M\n\x13ReportBypassRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\"\n\x06\x62ypass\x18\x02 \x01(\x0e\x32\x12.provost.v1.Bypass\"\x16\n\x14ReportBypassResponse*W\n\x08Lifetime\x12\x18\n\x14LIFETIME_UNSPECIFIED\x10\x00\x12\x15\n\x11LIFETIME_EXPLICIT\x10\x01\x12\x1a\n\x16LIFETIME_OWNER_PROCESS\x10\x02*T\n\x0fWorkspaceExtent\x12 \n\x1cWORKSPACE_EXTENT_UNSPECIFIED\x10\x00\x12\x1f\n\x1bWORKSPACE_EXTENT_REPOSITORY\x10\x01*V\n\x06\x42ypass\x12\x16\n\x12\x42YPASS_UNSPECIFIED\x10\x00\x12\x16\n\x12\x42YPASS_COMMAND_RUN\x10\x01\x12\x1c\n\x18\x42YPASS_AGENT_NOT_COVERED\x10\x02\x32\x8b\x04\n\x08Sessions\x12T\n\rCreateSession\x12 .provost.v1.CreateSessionRequest\x1a!.provost.v1.CreateSessionResponse\x12K\n\nGetSession\x12\x1d.provost.v1.GetSessionRequest\x1a\x1e.provost.v1.GetSessionResponse\x12Q\n\x0cListSessions\x12\x1f.provost.v1.ListSessionsRequest\x1a .provost.v1.ListSessionsResponse\x12Q\n\x0c\x43loseSession\x12\x1f.provost.v1.CloseSessionRequest\x1a .provost.v1.CloseSessionResponse\x12\x63\n\x12SetPrimaryTerminal\x12%.provost.v1.SetPrimaryTerminalRequest\x1a&.provost.v1.SetPrimaryTerminalResponse\x12Q\n\x0cReportBypass\x12\x1f.provost.v1.ReportBypassRequest\x1a .provost.v1.ReportBypassResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19provost/v1/sessions.proto\x12\nprovost.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18provost/v1/outcome.proto\"P\n\x06\x45nvVar\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x13\n\nname_bytes\x18\x82\x01 \x01(\x0c\x12\x14\n\x0bvalue_bytes\x18\x83\x01 \x01(\x0c\"\xab\x04\n\x14\x43reateSessionRequest\x12\r\n\x05roots\x18\x01 \x03(\t\x12\x0b\n\x03\x63wd\x18\x02 \x01(\t\x12\x1f\n\x03\x65nv\x18\x03 \x03(\x0b\x32\x12.provost.v1.EnvVar\x12<\n\x06labels\x18\x04 \x03(\x0b\x32,.provost.v1.CreateSessionRequest.LabelsEntry\x12\x0f\n\x07profile\x18\x05 \x01(\t\x12&\n\x08lifetime\x18\x06 \x01(\x0e\x32\x14.provost.v1.Lifetime\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x17\n\x0fread_only_roots\x18\x14 \x03(\t\x12+\n\x06\x65xtent\x18\x15 \x01(\x0e\x32\x1b.provost.v1.WorkspaceExtent\x12\x0c\n\x04name\x18\x16 \x01(\t\x12$\n\x07network\x18\x37 \x01(\x0e\x32\x13.provost.v1.Network\x12\x32\n\rowner_process\x18< \x01(\x0b\x32\x1b.provost.v1.ProcessIdentity\x12\x11\n\tfront_end\x18= \x01(\t\x12\x11\n\tssh_agent\x18Z \x01(\t\x12\x14\n\x0broots_bytes\x18\x82\x01 \x03(\x0c\x12\x1e\n\x15read_only_roots_bytes\x18\x83\x01 \x03(\x0c\x12\x12\n\tcwd_bytes\x18\x84\x01 \x01(\x0c\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"3\n\x0fProcessIdentity\x12\x0b\n\x03pid\x18\x01 \x01(\x05\x12\x13\n\x0bstart_ticks\x18\x02 \x01(\x04\"=\n\x15\x43reateSessionResponse\x12$\n\x07session\x18\x01 \x01(\x0b\x32\x13.provost.v1.Session\"\xd2\x04\n\x07Session\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\r\n\x05roots\x18\x03 \x03(\t\x12\x0b\n\x03\x63wd\x18\x04 \x01(\t\x12\x1f\n\x03\x65nv\x18\x05 \x03(\x0b\x32\x12.provost.v1.EnvVar\x12/\n\x06labels\x18\x06 \x03(\x0b\x32\x1f.provost.v1.Session.LabelsEntry\x12\x0f\n\x07profile\x18\x07 \x01(\t\x12&\n\x08lifetime\x18\x08 \x01(\x0e\x32\x14.provost.v1.Lifetime\x12.\n\ncreated_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0elive_terminals\x18\n \x01(\r\x12\x1a\n\x12\x66inished_terminals\x18\x0b \x01(\r\x12\x1b\n\x13primary_terminal_id\x18\x1e \x01(\t\x12\x17\n\x0fread_only_roots\x18\x14 \x03(\t\x12*\n\nrepository\x18\x15 \x01(\x0b\x32\x16.provost.v1.Repository\x12\x0c\n\x04name\x18\x16 \x01(\t\x12$\n\x07network\x18\x37 \x01(\x0e\x32\x13.provost.v1.Network\x12\x32\n\rowner_process\x18< \x01(\x0b\x32\x1b.provost.v1.ProcessIdentity\x12\x11\n\tfront_end\x18= \x01(\t\x12\x15\n\x0cgit_left_out\x18\x82\x01 \x03(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\":\n\x12GetSessionResponse\x12$\n\x07session\x18\x01 \x01(\x0b\x32\x13.provost.v1.Session\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"V\n\x14ListSessionsResponse\x12%\n\x08sessions\x18\x01 \x03(\x0b\x32\x13.provost.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\")\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x16\n\x14\x43loseSessionResponse\"D\n\x19SetPrimaryTerminalRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0bterminal_id\x18\x02 \x01(\t\"\x1c\n\x1aSetPrimaryTerminalResponse\"M\n\x13ReportBypassRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\"\n\x06\x62ypass\x18\x02 \x01(\x0e\x32\x12.provost.v1.Bypass\"\x16\n\x14ReportBypassResponse*W\n\x08Lifetime\x12\x18\n\x14LIFETIME_UNSPECIFIED\x10\x00\x12\x15\n\x11LIFETIME_EXPLICIT\x10\x01\x12\x1a\n\x16LIFETIME_OWNER_PROCESS\x10\x02*T\n\x0fWorkspaceExtent\x12 \n\x1cWORKSPACE_EXTENT_UNSPECIFIED\x10\x00\x12\x1f\n\x1bWORKSPACE_EXTENT_REPOSITORY\x10\x01*V\n\x06\x42ypass\x12\x16\n\x12\x42YPASS_UNSPECIFIED\x10\x00\x12\x16\n\x12\x42YPASS_COMMAND_RUN\x10\x01\x12\x1c\n\x18\x42YPASS_AGENT_NOT_COVERED\x10\x02\x32\x8b\x04\n\x08Sessions\x12T\n\rCreateSession\x12 .provost.v1.CreateSessionRequest\x1a!.provost.v1.CreateSessionResponse\x12K\n\nGetSession\x12\x1d.provost.v1.GetSessionRequest\x1a\x1e.provost.v1.GetSessionResponse\x12Q\n\x0cListSessions\x12\x1f.provost.v1.ListSessionsRequest\x1a .provost.v1.ListSessionsResponse\x12Q\n\x0c\x43loseSession\x12\x1f.provost.v1.CloseSessionRequest\x1a .provost.v1.CloseSessionResponse\x12\x63\n\x12SetPrimaryTerminal\x12%.provost.v1.SetPrimaryTerminalRequest\x1a&.provost.v1.SetPrimaryTerminalResponse\x12Q\n\x0cReportBypass\x12\x1f.provost.v1.ReportBypassRequest\x1a .provost.v1.ReportBypassResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,46 +37,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_SESSION_LABELSENTRY']._loaded_options = None
   _globals['_SESSION_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_LIFETIME']._serialized_start=1834
-  _globals['_LIFETIME']._serialized_end=1921
-  _globals['_WORKSPACEEXTENT']._serialized_start=1923
-  _globals['_WORKSPACEEXTENT']._serialized_end=2007
-  _globals['_BYPASS']._serialized_start=2009
-  _globals['_BYPASS']._serialized_end=2095
+  _globals['_LIFETIME']._serialized_start=1974
+  _globals['_LIFETIME']._serialized_end=2061
+  _globals['_WORKSPACEEXTENT']._serialized_start=2063
+  _globals['_WORKSPACEEXTENT']._serialized_end=2147
+  _globals['_BYPASS']._serialized_start=2149
+  _globals['_BYPASS']._serialized_end=2235
   _globals['_ENVVAR']._serialized_start=100
-  _globals['_ENVVAR']._serialized_end=137
-  _globals['_CREATESESSIONREQUEST']._serialized_start=140
-  _globals['_CREATESESSIONREQUEST']._serialized_end=621
-  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_start=576
-  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_end=621
-  _globals['_PROCESSIDENTITY']._serialized_start=623
-  _globals['_PROCESSIDENTITY']._serialized_end=674
-  _globals['_CREATESESSIONRESPONSE']._serialized_start=676
-  _globals['_CREATESESSIONRESPONSE']._serialized_end=737
-  _globals['_SESSION']._serialized_start=740
-  _globals['_SESSION']._serialized_end=1311
-  _globals['_SESSION_LABELSENTRY']._serialized_start=576
-  _globals['_SESSION_LABELSENTRY']._serialized_end=621
-  _globals['_GETSESSIONREQUEST']._serialized_start=1313
-  _globals['_GETSESSIONREQUEST']._serialized_end=1352
-  _globals['_GETSESSIONRESPONSE']._serialized_start=1354
-  _globals['_GETSESSIONRESPONSE']._serialized_end=1412
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=1414
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=1474
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1476
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1562
-  _globals['_CLOSESESSIONREQUEST']._serialized_start=1564
-  _globals['_CLOSESESSIONREQUEST']._serialized_end=1605
-  _globals['_CLOSESESSIONRESPONSE']._serialized_start=1607
-  _globals['_CLOSESESSIONRESPONSE']._serialized_end=1629
-  _globals['_SETPRIMARYTERMINALREQUEST']._serialized_start=1631
-  _globals['_SETPRIMARYTERMINALREQUEST']._serialized_end=1699
-  _globals['_SETPRIMARYTERMINALRESPONSE']._serialized_start=1701
-  _globals['_SETPRIMARYTERMINALRESPONSE']._serialized_end=1729
-  _globals['_REPORTBYPASSREQUEST']._serialized_start=1731
-  _globals['_REPORTBYPASSREQUEST']._serialized_end=1808
-  _globals['_REPORTBYPASSRESPONSE']._serialized_start=1810
-  _globals['_REPORTBYPASSRESPONSE']._serialized_end=1832
-  _globals['_SESSIONS']._serialized_start=2098
-  _globals['_SESSIONS']._serialized_end=2621
+  _globals['_ENVVAR']._serialized_end=180
+  _globals['_CREATESESSIONREQUEST']._serialized_start=183
+  _globals['_CREATESESSIONREQUEST']._serialized_end=738
+  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_start=693
+  _globals['_CREATESESSIONREQUEST_LABELSENTRY']._serialized_end=738
+  _globals['_PROCESSIDENTITY']._serialized_start=740
+  _globals['_PROCESSIDENTITY']._serialized_end=791
+  _globals['_CREATESESSIONRESPONSE']._serialized_start=793
+  _globals['_CREATESESSIONRESPONSE']._serialized_end=854
+  _globals['_SESSION']._serialized_start=857
+  _globals['_SESSION']._serialized_end=1451
+  _globals['_SESSION_LABELSENTRY']._serialized_start=693
+  _globals['_SESSION_LABELSENTRY']._serialized_end=738
+  _globals['_GETSESSIONREQUEST']._serialized_start=1453
+  _globals['_GETSESSIONREQUEST']._serialized_end=1492
+  _globals['_GETSESSIONRESPONSE']._serialized_start=1494
+  _globals['_GETSESSIONRESPONSE']._serialized_end=1552
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=1554
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=1614
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=1616
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=1702
+  _globals['_CLOSESESSIONREQUEST']._serialized_start=1704
+  _globals['_CLOSESESSIONREQUEST']._serialized_end=1745
+  _globals['_CLOSESESSIONRESPONSE']._serialized_start=1747
+  _globals['_CLOSESESSIONRESPONSE']._serialized_end=1769
+  _globals['_SETPRIMARYTERMINALREQUEST']._serialized_start=1771
+  _globals['_SETPRIMARYTERMINALREQUEST']._serialized_end=1839
+  _globals['_SETPRIMARYTERMINALRESPONSE']._serialized_start=1841
+  _globals['_SETPRIMARYTERMINALRESPONSE']._serialized_end=1869
+  _globals['_REPORTBYPASSREQUEST']._serialized_start=1871
+  _globals['_REPORTBYPASSREQUEST']._serialized_end=1948
+  _globals['_REPORTBYPASSRESPONSE']._serialized_start=1950
+  _globals['_REPORTBYPASSRESPONSE']._serialized_end=1972
+  _globals['_SESSIONS']._serialized_start=2238
+  _globals['_SESSIONS']._serialized_end=2761
 # @@protoc_insertion_point(module_scope)

@@ -37,15 +37,19 @@ BYPASS_COMMAND_RUN: Bypass
 BYPASS_AGENT_NOT_COVERED: Bypass
 
 class EnvVar(_message.Message):
-    __slots__ = ("name", "value")
+    __slots__ = ("name", "value", "name_bytes", "value_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_BYTES_FIELD_NUMBER: _ClassVar[int]
+    VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: str
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    name_bytes: bytes
+    value_bytes: bytes
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., name_bytes: _Optional[bytes] = ..., value_bytes: _Optional[bytes] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
-    __slots__ = ("roots", "cwd", "env", "labels", "profile", "lifetime", "request_id", "read_only_roots", "extent", "name", "network", "owner_process", "front_end", "ssh_agent")
+    __slots__ = ("roots", "cwd", "env", "labels", "profile", "lifetime", "request_id", "read_only_roots", "extent", "name", "network", "owner_process", "front_end", "ssh_agent", "roots_bytes", "read_only_roots_bytes", "cwd_bytes")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +71,9 @@ class CreateSessionRequest(_message.Message):
     OWNER_PROCESS_FIELD_NUMBER: _ClassVar[int]
     FRONT_END_FIELD_NUMBER: _ClassVar[int]
     SSH_AGENT_FIELD_NUMBER: _ClassVar[int]
+    ROOTS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_ROOTS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CWD_BYTES_FIELD_NUMBER: _ClassVar[int]
     roots: _containers.RepeatedScalarFieldContainer[str]
     cwd: str
     env: _containers.RepeatedCompositeFieldContainer[EnvVar]
@@ -81,7 +88,10 @@ class CreateSessionRequest(_message.Message):
     owner_process: ProcessIdentity
     front_end: str
     ssh_agent: str
-    def __init__(self, roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., request_id: _Optional[str] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., extent: _Optional[_Union[WorkspaceExtent, str]] = ..., name: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., owner_process: _Optional[_Union[ProcessIdentity, _Mapping]] = ..., front_end: _Optional[str] = ..., ssh_agent: _Optional[str] = ...) -> None: ...
+    roots_bytes: _containers.RepeatedScalarFieldContainer[bytes]
+    read_only_roots_bytes: _containers.RepeatedScalarFieldContainer[bytes]
+    cwd_bytes: bytes
+    def __init__(self, roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., request_id: _Optional[str] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., extent: _Optional[_Union[WorkspaceExtent, str]] = ..., name: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., owner_process: _Optional[_Union[ProcessIdentity, _Mapping]] = ..., front_end: _Optional[str] = ..., ssh_agent: _Optional[str] = ..., roots_bytes: _Optional[_Iterable[bytes]] = ..., read_only_roots_bytes: _Optional[_Iterable[bytes]] = ..., cwd_bytes: _Optional[bytes] = ...) -> None: ...
 
 class ProcessIdentity(_message.Message):
     __slots__ = ("pid", "start_ticks")
@@ -98,7 +108,7 @@ class CreateSessionResponse(_message.Message):
     def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
 
 class Session(_message.Message):
-    __slots__ = ("id", "owner", "roots", "cwd", "env", "labels", "profile", "lifetime", "created_at", "live_terminals", "finished_terminals", "primary_terminal_id", "read_only_roots", "repository", "name", "network", "owner_process", "front_end")
+    __slots__ = ("id", "owner", "roots", "cwd", "env", "labels", "profile", "lifetime", "created_at", "live_terminals", "finished_terminals", "primary_terminal_id", "read_only_roots", "repository", "name", "network", "owner_process", "front_end", "git_left_out")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +134,7 @@ class Session(_message.Message):
     NETWORK_FIELD_NUMBER: _ClassVar[int]
     OWNER_PROCESS_FIELD_NUMBER: _ClassVar[int]
     FRONT_END_FIELD_NUMBER: _ClassVar[int]
+    GIT_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     id: str
     owner: str
     roots: _containers.RepeatedScalarFieldContainer[str]
@@ -142,7 +153,8 @@ class Session(_message.Message):
     network: _outcome_pb2.Network
     owner_process: ProcessIdentity
     front_end: str
-    def __init__(self, id: _Optional[str] = ..., owner: _Optional[str] = ..., roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., live_terminals: _Optional[int] = ..., finished_terminals: _Optional[int] = ..., primary_terminal_id: _Optional[str] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., repository: _Optional[_Union[_outcome_pb2.Repository, _Mapping]] = ..., name: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., owner_process: _Optional[_Union[ProcessIdentity, _Mapping]] = ..., front_end: _Optional[str] = ...) -> None: ...
+    git_left_out: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., owner: _Optional[str] = ..., roots: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., env: _Optional[_Iterable[_Union[EnvVar, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., profile: _Optional[str] = ..., lifetime: _Optional[_Union[Lifetime, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., live_terminals: _Optional[int] = ..., finished_terminals: _Optional[int] = ..., primary_terminal_id: _Optional[str] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., repository: _Optional[_Union[_outcome_pb2.Repository, _Mapping]] = ..., name: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., owner_process: _Optional[_Union[ProcessIdentity, _Mapping]] = ..., front_end: _Optional[str] = ..., git_left_out: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetSessionRequest(_message.Message):
     __slots__ = ("session_id",)

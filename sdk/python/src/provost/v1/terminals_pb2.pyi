@@ -161,7 +161,7 @@ class Pty(_message.Message):
     def __init__(self, columns: _Optional[int] = ..., rows: _Optional[int] = ..., term: _Optional[str] = ...) -> None: ...
 
 class CreateTerminalRequest(_message.Message):
-    __slots__ = ("session_id", "request_id", "program", "shell_line", "args", "env", "cwd", "output_byte_limit", "profile", "network", "output_mode", "stdin_mode", "overflow", "time_limit", "idle_limit", "kill_grace", "labels", "on_ask", "pty", "session_name", "kept_shell", "stop_when_left")
+    __slots__ = ("session_id", "request_id", "program", "shell_line", "program_bytes", "shell_line_bytes", "args", "env", "cwd", "output_byte_limit", "profile", "network", "output_mode", "stdin_mode", "overflow", "time_limit", "idle_limit", "kill_grace", "labels", "on_ask", "pty", "session_name", "kept_shell", "stop_when_left", "umask", "args_bytes", "cwd_bytes", "search_path", "virtual_env")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -173,6 +173,8 @@ class CreateTerminalRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     SHELL_LINE_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHELL_LINE_BYTES_FIELD_NUMBER: _ClassVar[int]
     ARGS_FIELD_NUMBER: _ClassVar[int]
     ENV_FIELD_NUMBER: _ClassVar[int]
     CWD_FIELD_NUMBER: _ClassVar[int]
@@ -191,10 +193,17 @@ class CreateTerminalRequest(_message.Message):
     SESSION_NAME_FIELD_NUMBER: _ClassVar[int]
     KEPT_SHELL_FIELD_NUMBER: _ClassVar[int]
     STOP_WHEN_LEFT_FIELD_NUMBER: _ClassVar[int]
+    UMASK_FIELD_NUMBER: _ClassVar[int]
+    ARGS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CWD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_PATH_FIELD_NUMBER: _ClassVar[int]
+    VIRTUAL_ENV_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     request_id: str
     program: str
     shell_line: str
+    program_bytes: bytes
+    shell_line_bytes: bytes
     args: _containers.RepeatedScalarFieldContainer[str]
     env: _containers.RepeatedCompositeFieldContainer[_sessions_pb2.EnvVar]
     cwd: str
@@ -213,7 +222,12 @@ class CreateTerminalRequest(_message.Message):
     session_name: str
     kept_shell: KeptShell
     stop_when_left: bool
-    def __init__(self, session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[_sessions_pb2.EnvVar, _Mapping]]] = ..., cwd: _Optional[str] = ..., output_byte_limit: _Optional[int] = ..., profile: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., output_mode: _Optional[_Union[OutputMode, str]] = ..., stdin_mode: _Optional[_Union[StdinMode, str]] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., kill_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., on_ask: _Optional[_Union[OnAsk, str]] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ..., session_name: _Optional[str] = ..., kept_shell: _Optional[_Union[KeptShell, _Mapping]] = ..., stop_when_left: _Optional[bool] = ...) -> None: ...
+    umask: int
+    args_bytes: _containers.RepeatedScalarFieldContainer[bytes]
+    cwd_bytes: bytes
+    search_path: _containers.RepeatedScalarFieldContainer[bytes]
+    virtual_env: bytes
+    def __init__(self, session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., program_bytes: _Optional[bytes] = ..., shell_line_bytes: _Optional[bytes] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[_sessions_pb2.EnvVar, _Mapping]]] = ..., cwd: _Optional[str] = ..., output_byte_limit: _Optional[int] = ..., profile: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., output_mode: _Optional[_Union[OutputMode, str]] = ..., stdin_mode: _Optional[_Union[StdinMode, str]] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., kill_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., on_ask: _Optional[_Union[OnAsk, str]] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ..., session_name: _Optional[str] = ..., kept_shell: _Optional[_Union[KeptShell, _Mapping]] = ..., stop_when_left: _Optional[bool] = ..., umask: _Optional[int] = ..., args_bytes: _Optional[_Iterable[bytes]] = ..., cwd_bytes: _Optional[bytes] = ..., search_path: _Optional[_Iterable[bytes]] = ..., virtual_env: _Optional[bytes] = ...) -> None: ...
 
 class KeptShell(_message.Message):
     __slots__ = ()
