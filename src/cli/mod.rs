@@ -146,7 +146,7 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
         CliCommand::Prune(arguments) => host::prune::prune(arguments).await,
         CliCommand::Approvals(arguments) => approvals::run(arguments).await,
         CliCommand::Audit(arguments) => audit::audit::audit(arguments).await,
-        CliCommand::Doctor(arguments) => host::doctor::examine(&arguments),
+        CliCommand::Doctor(arguments) => host::doctor::examine(&arguments).await,
         CliCommand::Reap(arguments) => host::reap::reap(&arguments),
         CliCommand::Init(arguments) => policy::init::init(&arguments),
         CliCommand::AcpConformance(arguments) => agent::acp_conformance::run(arguments).await,

@@ -16,7 +16,12 @@ use crate::{
     kept_cache::KeptCaches,
     policy::ActivePolicy,
     pool::Pool,
-    sandbox::{gate_link::Gates, host::Host, host_ids, net_link::Nets},
+    sandbox::{
+        gate_link::Gates,
+        host::{Host, nested},
+        host_ids,
+        net_link::Nets,
+    },
     session::{DescriptorQuota, LaunchContext, Persistence, Sessions},
     terminal::{self, Terminals},
 };
@@ -42,6 +47,7 @@ pub(super) struct Gateway {
 
 impl Gateway {
     pub(super) fn open(config: &Config) -> Result<Self, ServeError> {
+        nested::check()?;
         let config = &config.with_absolute_paths()?;
         path_trust::check_trust_at_start(config)?;
         let stamps_before = PolicyReloader::stamps_before_load(&config.policies);

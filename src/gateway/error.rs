@@ -11,11 +11,14 @@ use super::{
     socket::ListenError,
     state_directory::StateError,
 };
-use crate::sandbox::host::HostCgroupError;
+use crate::sandbox::host::{HostCgroupError, nested::Nested};
 
 /// Why a gateway did not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
+    /// It would be in a sandbox of another one.
+    #[error(transparent)]
+    Nested(#[from] Nested),
     /// The configuration or the policy cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),

@@ -26,6 +26,7 @@ use crate::{
         file, loopback,
         namespace::{self, Cloned, IdPair, Parent},
     },
+    wire::launch::MAP_OF_SESSION_NETWORK,
 };
 
 const EXIT_NO_NETWORK: i32 = 73;
@@ -191,6 +192,7 @@ fn map_as_outside(process: &Path, pid: nix::unistd::Pid, maps: &IdMaps) -> Resul
     }
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
     file::write_once(&process.join("setgroups"), b"deny").map_err(step(12))?;
-    namespace::write_map(process, "uid_map", &[IdPair { inside: uid, outside: uid }]).map_err(step(13))?;
+    namespace::write_map(process, "uid_map", &[IdPair { inside: uid, outside: uid }])
+        .map_err(step(MAP_OF_SESSION_NETWORK as usize))?;
     namespace::write_map(process, "gid_map", &[IdPair { inside: gid, outside: gid }]).map_err(step(14))
 }

@@ -9,6 +9,8 @@ use nix::{
     unistd::{Gid, Uid, setfsgid, setfsuid},
 };
 
+use super::rights::{Rights, set_groups};
+
 /// Root has no special rights, ambient capabilities cannot be raised, and this cannot be undone. Changing from uid
 /// 0 still drops the capabilities (`SECBIT_NO_SETUID_FIXUP` stays off, locked).
 const SECURE_BITS: libc::c_int = libc::SECBIT_NOROOT
@@ -111,14 +113,13 @@ fn set_secure_bits(bits: libc::c_int) -> Result<(), Errno> {
 ///
 /// # Errors
 /// `EPERM` where another user's rights cannot be had; the thread then has the rights that it had.
-pub fn restrict_file_access_to(uid: Uid, gid: Gid) -> Result<(), Errno> {
+pub fn restrict_file_access_to(rights: &Rights) -> Result<(), Errno> {
+    let (uid, gid) = (Uid::from_raw(rights.uid), Gid::from_raw(rights.gid));
     if !Uid::effective().is_root() {
         return if uid == Uid::effective() { Ok(()) } else { Err(Errno::EPERM) };
     }
     if !uid.is_root() {
-        // By the bare system call, which is about this thread; the library's is about all of them.
-        // SAFETY: no groups are passed, so that nothing is read.
-        Errno::result(unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) })?;
+        set_groups(&rights.groups)?;
     }
     set_file_access_ids(uid, gid)
 }

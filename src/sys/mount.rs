@@ -5,10 +5,12 @@
 
 use std::{
     ffi::{CStr, CString},
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
 use nix::errno::Errno;
+
+use super::namespace::{IdPair, make_user_namespace};
 
 /// Whether a call affects the mounts below a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +111,16 @@ pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> Result<
         userns_fd: user_namespace.as_raw_fd() as u64,
     };
     set(mount, MountScope::Single, &attributes)
+}
+
+/// Tries [`map_ids`] on a detached copy of the mount of `object`, of whose owner the ids would be mapped to `id`.
+///
+/// # Errors
+/// As [`map_ids`]; of open_tree(2); or of the user namespace that the ids are mapped by.
+pub fn try_map_ids(object: BorrowedFd<'_>, (uid, gid): (u32, u32), id: u32) -> Result<(), Errno> {
+    let pair = |inside| [IdPair { inside, outside: id }];
+    let ids = make_user_namespace(&pair(uid), &pair(gid))?;
+    map_ids(copy(object, c"", MountScope::Single)?.as_fd(), ids.as_fd())
 }
 
 /// Makes a detached copy private: otherwise mounts inside it would propagate to the mount that it was copied from,

@@ -39,7 +39,7 @@ impl Rights {
     /// `work` must not pass anything on to another thread, which has its own rights.
     ///
     /// # Errors
-    /// `EPERM` where this process cannot take them on; nothing was done.
+    /// `EPERM` where this process cannot take them on, for want of `CAP_SETUID` or `CAP_SETGID` over the ids; nothing was done.
     pub fn run_with<T>(&self, work: impl FnOnce() -> T) -> Result<T, Errno> {
         let us = geteuid();
         // Root may do at least as much.
@@ -107,35 +107,35 @@ struct RightsGuard {
 
 impl RightsGuard {
     fn new(rights: &Rights) -> Result<Self, Errno> {
+        let own = Rights::own();
+        // Who may not change the groups has changed nothing, and could not change them back.
+        set_groups(&rights.groups)?;
         // From here on the own rights are restored on drop.
-        let taken = Self { own: Rights::own(), _not_send: std::marker::PhantomData };
-        set(rights)?;
+        let taken = Self { own, _not_send: std::marker::PhantomData };
+        set_group(rights.gid)?;
+        set_user(rights.uid)?;
         Ok(taken)
     }
 }
 
 impl Drop for RightsGuard {
     fn drop(&mut self) {
-        if set(&self.own).is_err() {
+        if restore(&self.own).is_err() {
             // A thread that serves all users must not continue with one user's rights.
             std::process::abort();
         }
     }
 }
 
-/// Changes the user last, because only root may change groups; on the way back first.
-fn set(rights: &Rights) -> Result<(), Errno> {
-    let is_root = rights.uid == geteuid().as_raw();
-    if is_root {
-        set_user(rights.uid)?;
-    }
-    set_groups(&rights.groups)?;
-    set_group(rights.gid)?;
-    if is_root { Ok(()) } else { set_user(rights.uid) }
+/// The user first: only root may change groups, which is why it was changed last.
+fn restore(own: &Rights) -> Result<(), Errno> {
+    set_user(own.uid)?;
+    set_groups(&own.groups)?;
+    set_group(own.gid)
 }
 
 /// Affects the calling thread only; the C library's function would affect all threads.
-fn set_groups(groups: &[u32]) -> Result<(), Errno> {
+pub(super) fn set_groups(groups: &[u32]) -> Result<(), Errno> {
     // SAFETY: the kernel reads as many numbers as the slice has, and keeps no reference to them.
     let set = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
     Errno::result(set).map(drop)
@@ -241,6 +241,25 @@ mod tests {
         assert_eq!(seen(rights.run_as(connect).unwrap().unwrap()), (4242, 4243));
         assert_eq!(Rights::own(), own);
         assert_eq!(nix::unistd::getresuid().map(|ids| ids.effective.as_raw()), Ok(0));
+    }
+
+    #[test]
+    fn root_that_may_not_change_its_ids_goes_on_with_its_own_rights() {
+        use caps::{CapSet, Capability, drop};
+        if !geteuid().is_root() {
+            println!("SKIPPED: only root can take on rights");
+            return;
+        }
+        for missing in [Capability::CAP_SETGID, Capability::CAP_SETUID] {
+            // Capabilities belong to the thread.
+            let tried = std::thread::spawn(move || {
+                let own = Rights::own();
+                drop(None, CapSet::Effective, missing).unwrap();
+                let refused = Rights { uid: 4242, gid: 4243, groups: [4244].into() }.run_with(|| ());
+                (refused, Rights::own() == own)
+            });
+            assert_eq!(tried.join().unwrap(), (Err(Errno::EPERM), true), "{missing}");
+        }
     }
 
     #[test]

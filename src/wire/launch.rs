@@ -13,5 +13,8 @@ pub const PLAN_VERSION: u32 = 3;
 /// means that its file system cannot map ids.
 pub const ID_MAPPED_MOUNTS_FROM: u32 = 16;
 
+/// The index of `STAGE_CLONE_NAMESPACES` at which the user namespace of a session's network gets its map.
+pub const MAP_OF_SESSION_NETWORK: u32 = 13;
+
 /// Indexes of `STAGE_LANDLOCK` from here on mean the executable path with that number in the plan; below, the mount.
 pub const EXECUTABLE_PATHS_FROM: u32 = 1 << 16;

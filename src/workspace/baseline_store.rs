@@ -14,8 +14,6 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use nix::unistd::{Gid, Uid};
-
 use super::{
     control_files::Role,
     gitconfig::ConfigKind,
@@ -25,7 +23,7 @@ use super::{
 use crate::{
     proto::state::{KnownFile, WorkspaceRecord, known_file},
     statefile::{self, MESSAGE_MAX_BYTES, StatefileError},
-    sys::credentials,
+    sys::{credentials, rights::Rights},
 };
 
 /// The file of one workspace.
@@ -80,19 +78,17 @@ impl BaselineStore {
     }
 
     /// Writes it, with the gateway's own rights; the thread then has the owner's again.
-    pub(super) fn write(&self, record: &WorkspaceRecord, owner: (u32, u32)) {
+    pub(super) fn write(&self, record: &WorkspaceRecord, owner: &Rights) {
         let is_forgotten = self.lock();
         if *is_forgotten {
             return;
         }
-        let ours = (Uid::effective(), Gid::effective());
-        let written = credentials::restrict_file_access_to(ours.0, ours.1)
+        let written = credentials::restrict_file_access_to(&Rights::own())
             .map_err(io::Error::from)
             .and_then(|()| self.write_as_gateway(record));
-        let (uid, gid) = owner;
-        if let Err(errno) = credentials::restrict_file_access_to(Uid::from_raw(uid), Gid::from_raw(gid)) {
+        if let Err(errno) = credentials::restrict_file_access_to(owner) {
             // It had them before.
-            unreachable!("the rights of uid {uid} cannot be had again: {errno}");
+            unreachable!("the rights of uid {} cannot be had again: {errno}", owner.uid);
         }
         if let Err(error) = written {
             tracing::error!(file = ?self.path, %error, "the baseline of a workspace cannot be written");

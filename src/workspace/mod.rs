@@ -60,6 +60,8 @@ use budget::InotifyBudget;
 use integrity_checker::IntegrityChecker;
 use tree::{SharedRoots, Tree};
 
+use crate::sys::rights::Rights;
+
 /// The most workspaces that are watched at a time: each has a thread.
 pub const MAX_WATCHED: usize = 2_048;
 /// The most of one owner.
@@ -72,8 +74,8 @@ pub struct WorkspaceRoot<'a> {
     pub path: &'a Path,
     /// Open.
     pub descriptor: &'a OwnedFd,
-    /// Whose files they are, by user and group.
-    pub owner: (u32, u32),
+    /// Whose files they are, and with what rights they are looked at: those that the commands in it have.
+    pub owner: Rights,
 }
 
 /// Why a workspace is not watched.
@@ -136,7 +138,7 @@ impl Workspaces {
             }
             return Ok(watched.watcher.clone());
         }
-        let owner = root.owner.0;
+        let owner = root.owner.uid;
         let of_owner = watched.keys().filter(|(_, _, uid)| *uid == owner).count();
         for (name, count, max) in [
             ("workspaces_per_principal", of_owner, MAX_WATCHED_PER_OWNER),
@@ -153,7 +155,7 @@ impl Workspaces {
         self.lock_roots().insert(root.path.to_owned());
         let watch = Arc::new(Watcher::start(
             IntegrityChecker::new(tree, self.budget.lease_instance(owner), baseline),
-            root.owner,
+            root.owner.clone(),
             store,
         )?);
         watched.insert(
@@ -207,5 +209,5 @@ impl Workspaces {
 
 fn key(root: &WorkspaceRoot<'_>) -> Result<WorkspaceKey, io::Error> {
     let stat = fstat(root.descriptor)?;
-    Ok((stat.st_dev, stat.st_ino, root.owner.0))
+    Ok((stat.st_dev, stat.st_ino, root.owner.uid))
 }

@@ -19,7 +19,7 @@ use super::{
     watch_state::{Observer, RunningCommand, WatchState},
     watcher_thread::{FINISH_TIMEOUT, WatcherThread},
 };
-use crate::policy::profile::OnChange;
+use crate::{policy::profile::OnChange, sys::rights::Rights};
 
 /// How long the start of a command waits for the thread, on a file system that hangs.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,7 +41,7 @@ impl Watcher {
     /// The thread cannot be started.
     pub(super) fn start(
         checker: IntegrityChecker,
-        owner: (u32, u32),
+        owner: Rights,
         store: Option<BaselineStore>,
     ) -> std::io::Result<Self> {
         let state = Arc::new(WatchState::new(checker, store));
@@ -155,7 +155,7 @@ impl ScanWaiter {
 mod tests {
     use std::{fs, path::Path, time::Instant};
 
-    use nix::unistd::{getegid, geteuid};
+    use nix::unistd::geteuid;
 
     use super::*;
     use crate::workspace::{
@@ -173,10 +173,6 @@ mod tests {
         IntegrityChecker::new(Tree::new(root.to_owned(), descriptor), lease, None)
     }
 
-    fn owner() -> (u32, u32) {
-        (geteuid().as_raw(), getegid().as_raw())
-    }
-
     /// Another command in the same workspace.
     #[derive(Debug)]
     struct OtherCommand;
@@ -190,7 +186,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let observer: Arc<dyn Observer> = Arc::new(OtherCommand);
         let watch_two = || {
-            let watch = Watcher::start(checker(root.path()), owner(), None).unwrap();
+            let watch = Watcher::start(checker(root.path()), Rights::own(), None).unwrap();
             if let Some(scan) = watch.ensure_baseline(&[]) {
                 assert!(scan.is_ready.blocking_recv().unwrap());
             }

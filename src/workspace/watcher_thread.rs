@@ -9,7 +9,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::unistd::{Gid, Uid};
 use tokio::sync::oneshot;
 
 use super::{
@@ -18,7 +17,10 @@ use super::{
     queue::{Completion, Requests},
     watch_state::{Observer, RunningCommand, WatchState},
 };
-use crate::{policy::profile::OnChange, sys::credentials};
+use crate::{
+    policy::profile::OnChange,
+    sys::{credentials, rights::Rights},
+};
 
 /// How often inotify events are read while a command runs.
 const EVENT_INTERVAL: Duration = Duration::from_millis(100);
@@ -43,7 +45,7 @@ const CUT_SHORT: &str = "the scan at a command's end was cut short: its rest is 
 /// The thread of one workspace.
 pub(super) struct WatcherThread {
     state: Arc<WatchState>,
-    owner: (u32, u32),
+    owner: Rights,
     /// The rest of a scan at a command's end.
     pending_scan: Option<PendingScan>,
     /// Sessions that wait for it, and until when.
@@ -67,15 +69,15 @@ impl Drop for WatcherThread {
 }
 
 impl WatcherThread {
-    /// `owner`: the user and group whose file permissions the thread has.
-    pub fn new(state: Arc<WatchState>, owner: (u32, u32)) -> Self {
+    /// `owner`: whose file permissions the thread has.
+    pub fn new(state: Arc<WatchState>, owner: Rights) -> Self {
         Self { state, owner, pending_scan: None, finishing: Vec::new() }
     }
 
     /// Serves requests and scans until the queue is closed.
     pub fn run(mut self) {
-        let (uid, gid) = self.owner;
-        if let Err(errno) = credentials::restrict_file_access_to(Uid::from_raw(uid), Gid::from_raw(gid)) {
+        if let Err(errno) = credentials::restrict_file_access_to(&self.owner) {
+            let uid = self.owner.uid;
             let reason = format!("the permissions of uid {uid} cannot be taken on: {}", errno.desc());
             *self.state.lock_shortfall() = Some(reason);
             return;
@@ -289,7 +291,7 @@ impl WatcherThread {
         }
         let record = store.record(&checker);
         drop(checker);
-        store.write(&record, self.owner);
+        store.write(&record, &self.owner);
     }
 }
 
@@ -301,7 +303,7 @@ mod tests {
         sync::atomic::{AtomicUsize, Ordering::Relaxed},
     };
 
-    use nix::unistd::{getegid, geteuid};
+    use nix::unistd::geteuid;
 
     use super::*;
     use crate::workspace::{budget::InotifyBudget, integrity_checker::IntegrityChecker, tree::Tree};
@@ -319,7 +321,7 @@ mod tests {
         let tree = Tree::new(root.to_owned(), fs::File::open(root).unwrap().into());
         let lease = InotifyBudget::of_host().lease_instance(geteuid().as_raw());
         let state = WatchState::new(IntegrityChecker::new(tree, lease, None), None);
-        WatcherThread::new(Arc::new(state), (geteuid().as_raw(), getegid().as_raw()))
+        WatcherThread::new(Arc::new(state), Rights::own())
     }
 
     #[test]

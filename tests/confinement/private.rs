@@ -317,3 +317,23 @@ async fn a_private_session_goes_on_in_other_sandboxes_and_with_the_next_gateway(
     works(&session, api::Network::Proxy).await;
     session.close().await;
 }
+
+/// The thread that undoes looks with the rights that commands have, and so with their groups.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_commands_plant_where_only_their_group_may_enter_is_undone() {
+    if !is_root() {
+        return skip("only root can be another caller");
+    }
+    const GROUPS: &[u32] = &[USER, FOREIGN_GROUP];
+    let gateway = Gateway::shared();
+    let caller = gateway.caller_in_groups(USER, GROUPS).await;
+    let session = Session::open_with(&gateway, caller, Some(USER), |_| {}).await;
+    let shared = session.workspace.join("shared");
+    fs::create_dir(&shared).expect("a directory can be made");
+    chown(&shared, Some(USER + 7), Some(FOREIGN_GROUP)).expect("root can give it away");
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o770)).expect("it is ours");
+    let done = session.sh("echo planted > shared/.envrc && cat shared/.envrc").finish().await;
+    assert_eq!((code(&done.outcome), done.text().as_str()), (0, "planted\n"));
+    assert!(!shared.join(".envrc").exists(), "it was moved aside: {:?}", done.outcome.workspace_changes);
+    session.close().await;
+}

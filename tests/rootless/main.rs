@@ -6,6 +6,7 @@
 #[path = "../support/process_state.rs"]
 mod process_state;
 
+mod boxes;
 mod detached;
 mod threads;
 mod user;

@@ -77,7 +77,41 @@ fn a_root_inside_another_is_shown_and_written_in_both() {
 }
 
 #[test]
-fn a_root_that_cannot_map_ids_is_refused_by_the_name_of_its_file_system() {
+fn where_a_root_cannot_map_ids_commands_are_its_owner() {
+    if !privileged() {
+        return;
+    }
+    let place = Place::new();
+    let root = place.work.path().join("ram");
+    fs::create_dir(&root).unwrap();
+    let _mounted = Mounted::try_new(&["-t", "ramfs", "none"], &root).expect("root can mount");
+    let open = |path: &std::path::Path| {
+        roots::open(path, roots::RootRole::Work, &Rights::own(), &Governing::default()).unwrap()
+    };
+    for owner in [0, 4242] {
+        std::os::unix::fs::chown(&root, Some(owner), Some(owner)).unwrap();
+        fs::set_permissions(&root, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+        let mut spec = place.spec(&format!("sbx_ramfs_{owner}"));
+        spec.roots = vec![open(&root)];
+        let up = place.launch(spec).unwrap();
+        let file = root.join(format!("made-{owner}"));
+        let ran = up.sh(&format!(
+            "echo 1 > {0}; cat {0}; id -u; cat /etc/shadow; cat /proc/self/status",
+            file.display()
+        ));
+        assert!(ran.output.starts_with("1\n1000\n"), "{ran:?}");
+        // What its owner could read, and nobody else, stays hidden.
+        assert!(!ran.output.contains("root:"), "{ran:?}");
+        assert!(ran.output.contains("CapEff:\t0000000000000000"), "{ran:?}");
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&fs::metadata(&file).unwrap()), owner);
+        let said: Vec<_> = up.launched.shortfalls.iter().map(|one| one.reason.as_str()).collect();
+        let whose = format!("commands run as uid {owner}, its owner");
+        assert!(said.iter().any(|one| one.contains("ramfs") && one.contains(&whose)), "{said:?}");
+    }
+}
+
+#[test]
+fn roots_of_several_owners_that_cannot_map_ids_are_refused_by_the_name_of_their_file_system() {
     if !privileged() {
         return;
     }
@@ -86,11 +120,17 @@ fn a_root_that_cannot_map_ids_is_refused_by_the_name_of_its_file_system() {
     fs::create_dir(&root).unwrap();
     let _mounted = Mounted::try_new(&["-t", "ramfs", "none"], &root).expect("root can mount");
     let mut spec = place.spec("sbx_ramfs");
-    spec.roots =
-        vec![roots::open(&root, roots::RootRole::Work, &Rights::own(), &Governing::default()).unwrap()];
+    for (name, owner) in [("one", 0), ("two", 4242)] {
+        fs::create_dir(root.join(name)).unwrap();
+        std::os::unix::fs::chown(root.join(name), Some(owner), Some(owner)).unwrap();
+    }
+    let open = |name: &str| {
+        roots::open(&root.join(name), roots::RootRole::Work, &Rights::own(), &Governing::default()).unwrap()
+    };
+    spec.roots = vec![open("one"), open("two")];
     match place.launch(spec).map(|_| ()) {
         Err(LaunchError::NoIdMapping { path, filesystem }) => {
-            assert_eq!((path, filesystem.as_str()), (root, "ramfs"));
+            assert_eq!((path, filesystem.as_str()), (root.join("one"), "ramfs"));
         }
         other => panic!("{other:?}"),
     }

@@ -58,6 +58,18 @@ impl CliError {
         }
     }
 
+    /// Whether a field of the request is at fault, or one of its elements.
+    pub(in crate::cli) fn is_of_field(&self, name: &str) -> bool {
+        let field = self.field.as_deref().or(self.details.get("field").map(String::as_str));
+        field.is_some_and(|field| field.split('[').next() == Some(name))
+    }
+
+    /// The same for where the advice has been followed.
+    pub(in crate::cli) fn without_advice(mut self) -> Self {
+        self.advice = None;
+        self
+    }
+
     /// The same with advice.
     pub(in crate::cli) fn with_advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());

@@ -1,7 +1,7 @@
 //! `provost doctor`: what this host offers, what it lacks, and how to get it.
 //!
-//! Shows what `sandbox` found; it tries nothing by itself and changes nothing. What is needed is the compiled-in
-//! policy's word: of `provost run` by itself, which prefers resource limits, and of `provost serve`, which requires
+//! Shows what `sandbox` found, and what comes of a command of `provost run`, which it runs in the current directory. What is needed is
+//! the compiled-in policy's word: of `provost run` by itself, which prefers resource limits, and of `provost serve`, which requires
 //! them of root's gateway.
 
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{
     installed_agents::{self, InstalledAgent},
     kept_caches::KeptCachesSection,
+    trial::{self, Trial},
 };
 use crate::{
     cli::{
@@ -39,7 +40,7 @@ use crate::{
 const NOT_USABLE: u8 = 1;
 
 /// Examines the host for this user.
-pub(in crate::cli) fn examine(arguments: &DoctorArguments) -> Result<u8, CliError> {
+pub(in crate::cli) async fn examine(arguments: &DoctorArguments) -> Result<u8, CliError> {
     let state = arguments.state.clone().unwrap_or_else(default_state);
     let left =
         quarantine::list(&state).map_err(|error| format!("{error}: {}", crate::printable::path(&state)));
@@ -49,7 +50,7 @@ pub(in crate::cli) fn examine(arguments: &DoctorArguments) -> Result<u8, CliErro
         journal,
         agents: installed_agents::find(),
         kept_caches: KeptCachesSection::here(),
-        ..HostReport::of(&probe::protections(&Host::detect()), &policy_of_serve())
+        ..HostReport::of(&probe::protections(&Host::detect()), &policy_of_serve()).tried(trial::run().await?)
     };
     let shown =
         if arguments.output.output == OutputFormat::Json { to_json_line(&report)? } else { report.page() };
@@ -63,6 +64,8 @@ struct HostReport {
     /// Whether `provost run` works here.
     usable: bool,
     protections: Vec<ProtectionRow>,
+    /// What came of a command; absent: none was tried.
+    trial: Option<Trial>,
     /// What the last gateway here did not take back.
     left: QuarantineSection,
     /// The journal in its state directory; absent: there is none, or it cannot be seen.
@@ -196,11 +199,22 @@ impl HostReport {
         Self {
             usable: !protections.iter().any(is_lacking),
             protections: protections.iter().map(row).collect(),
+            trial: None,
             left: QuarantineSection::default(),
             journal: None,
             agents: Vec::new(),
             kept_caches: KeptCachesSection::default(),
         }
+    }
+
+    /// What a command came to is what a host is good for.
+    fn tried(self, trial: Trial) -> Self {
+        let usable = match &trial {
+            Trial::Ran => true,
+            Trial::Failed(_) => false,
+            Trial::Refused(_) => self.usable,
+        };
+        Self { usable, trial: Some(trial), ..self }
     }
 
     fn page(&self) -> String {
@@ -224,7 +238,7 @@ impl HostReport {
         page.push_str(&self.left.page());
         page.push_str(&self.journal.as_ref().map(JournalSpace::page).unwrap_or_default());
         page.push_str(&self.kept_caches.page());
-        page.push_str(self.verdict());
+        page.push_str(&self.verdict());
         if !self.agents.is_empty() {
             page.push_str(
                 "\nAgents found here, and what to configure (docs/agents.md says what is covered):\n",
@@ -253,11 +267,12 @@ impl HostReport {
     fn next(&self) -> &str {
         let lacking = |row: &&ProtectionRow| row.needed == Need::Always && row.state == "missing";
         match (
-            self.protections.iter().find(lacking),
+            self.protections.iter().find(lacking).filter(|_| !self.usable),
             self.journal.as_ref().is_some_and(|journal| journal.is_full),
         ) {
             (Some(row), _) if !row.remedy.is_empty() => &row.remedy,
             (Some(_), _) => "run Provost on a host that has the protection that is missing",
+            (None, _) if !self.usable => "give this process what the line above says that it lacks",
             (None, true) => "make room for the journal",
             (None, false) if !self.left.all.is_empty() => "`provost reap ID`, for what was left as it is",
             (None, false) => match self.agents.first() {
@@ -267,16 +282,26 @@ impl HostReport {
         }
     }
 
-    fn verdict(&self) -> &'static str {
+    fn verdict(&self) -> String {
         let lacks = |need| self.protections.iter().any(|row| row.needed == need && row.state == "missing");
-        if !self.usable {
+        let refused = match &self.trial {
+            Some(Trial::Failed(message)) => {
+                return format!("\nNo command runs here. `provost run -- true`: {message}\n");
+            }
+            Some(Trial::Refused(message)) => {
+                format!("\n`provost run -- true` in this directory: {message}\n")
+            }
+            Some(Trial::Ran) | None => String::new(),
+        };
+        let verdict = if !self.usable {
             "\nNo command runs here: a protection that is always needed is missing.\n"
         } else if lacks(Need::Serve) {
             "\n`provost run` confines commands here. `provost serve` needs limits that are missing, or a policy \
              that prefers them.\n"
         } else {
             "\nCommands are confined here.\n"
-        }
+        };
+        refused + verdict
     }
 }
 

@@ -7,3 +7,4 @@ pub mod manual;
 pub mod prune;
 pub mod reap;
 pub mod serve;
+mod trial;

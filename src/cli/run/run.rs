@@ -64,7 +64,8 @@ pub(in crate::cli) async fn run(arguments: RunArguments) -> Result<u8, CliError>
     })
 }
 
-async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
+/// As [`run`], without a word of what came of it.
+pub(in crate::cli) async fn run_confined(arguments: RunArguments) -> Result<RunEnd, CliError> {
     // First of all: from here on an interrupt leaves nothing behind.
     let mut signals = TerminationSignals::install_for_command()
         .map_err(|error| CliError::caused_by("cannot take signals", error))?;

@@ -117,6 +117,9 @@ fn sandbox(error: &StartError) -> Status {
             | LaunchError::Start(_)
             | LaunchError::Send(_)
             | LaunchError::Receive(_)
+            | LaunchError::ForeignRoot { .. }
+            | LaunchError::RootUnmapped
+            | LaunchError::MaskedProc
             | LaunchError::NoAnswer
             | LaunchError::MalformedAnswer
             | LaunchError::SourceGone { .. }

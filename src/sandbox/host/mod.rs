@@ -1,6 +1,7 @@
 //! What one gateway has of its host for all its sandboxes: host ids, pseudo-terminals, cgroups, and a warm launcher.
 
 pub mod host_ids;
+pub mod nested;
 pub mod ptys;
 mod resources;
 pub mod subordinate_ids;

@@ -4,11 +4,17 @@
 //! Launches nothing. What protections the host has is found by [`crate::sandbox::probe`].
 
 use std::{
+    collections::HashMap,
+    os::fd::BorrowedFd,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use caps::{CapSet, Capability};
+use nix::{
+    errno::Errno,
+    sys::statfs::{BTRFS_SUPER_MAGIC, EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC},
+};
 
 use crate::{
     cgroup::{
@@ -28,7 +34,7 @@ use crate::{
             warm_launcher::{LAUNCH_TIMEOUT, WarmLauncher},
         },
     },
-    sys::{landlock, oom, sock_diag},
+    sys::{landlock, mount, oom, sock_diag},
 };
 
 /// Why sandboxes cannot be made in a cgroup.
@@ -47,7 +53,7 @@ pub enum HostCgroupError {
         group: PathBuf,
         /// Why.
         #[source]
-        errno: nix::errno::Errno,
+        errno: Errno,
     },
 }
 
@@ -60,6 +66,7 @@ const MAX_LAUNCHES: usize = 64;
 #[derive(Debug)]
 pub struct Host {
     privileged: bool,
+    mapping_devices: Mutex<HashMap<u64, bool>>,
     uid: u32,
     gid: u32,
     ids: HostIdRange,
@@ -81,7 +88,8 @@ impl Host {
     pub fn detect() -> Self {
         let uid = nix::unistd::geteuid();
         Self {
-            privileged: uid.is_root() && NEEDED_TO_MAP.into_iter().all(has_capability) && maps_all_ids(),
+            privileged: uid.is_root() && missing_to_map().is_none(),
+            mapping_devices: Mutex::default(),
             uid: uid.as_raw(),
             gid: nix::unistd::getegid().as_raw(),
             ids: HostIdRange::default(),
@@ -179,6 +187,34 @@ impl Host {
         self.privileged
     }
 
+    /// What root lacks to give sandboxes ids of their own. `None`: nothing, or it is another user.
+    #[must_use]
+    pub fn lacks_of_root(&self) -> Option<String> {
+        if self.uid == 0 && !self.privileged { missing_to_map() } else { None }
+    }
+
+    /// Whether the file system of an open directory or file can map ids. Tried once for each device, where it is not known.
+    pub(crate) fn maps_ids(&self, object: BorrowedFd<'_>) -> Result<bool, Errno> {
+        let kind = nix::sys::statfs::fstatfs(object)?.filesystem_type();
+        if [EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC].contains(&kind) {
+            return Ok(true);
+        }
+        let found = nix::sys::stat::fstat(object)?;
+        let mut known = self.mapping_devices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(maps) = known.get(&found.st_dev) {
+            return Ok(*maps);
+        }
+        let maps = match mount::try_map_ids(object, (found.st_uid, found.st_gid), host_ids::DEFAULT_FIRST_ID)
+        {
+            Ok(()) => true,
+            Err(Errno::EINVAL) => false,
+            // It is told by the launch that needs it.
+            Err(_) => return Ok(true),
+        };
+        known.insert(found.st_dev, maps);
+        Ok(maps)
+    }
+
     /// The landlock ABI, 0 for none.
     #[must_use]
     pub fn landlock_abi(&self) -> u32 {
@@ -272,6 +308,18 @@ const NEEDED_TO_MAP: [Capability; 5] = [
     Capability::CAP_CHOWN,
     Capability::CAP_KILL,
 ];
+
+fn missing_to_map() -> Option<String> {
+    let missing = NEEDED_TO_MAP.into_iter().find(|capability| !has_capability(*capability));
+    match missing {
+        Some(capability) => Some(format!("{capability}")),
+        None if !maps_all_ids() => Some(format!(
+            "the ids from {} on, which are not mapped in its user namespace",
+            host_ids::DEFAULT_FIRST_ID
+        )),
+        None => None,
+    }
+}
 
 fn has_capability(capability: Capability) -> bool {
     caps::has_cap(None, CapSet::Effective, capability).unwrap_or(false)

@@ -13,14 +13,14 @@ use crate::{
     byte_text,
     cgroup::directory::CgroupError,
     pool::PoolError,
-    proto::supervisor::{SandboxPlan, Stage, StageFailure},
+    proto::supervisor::{SandboxPlan, Stage, StageFailure, mount::Kind},
     sandbox::{
         host::host_ids::HostIdError, launch::rootfs_error::RootfsError, roots::governing::GoverningError,
     },
     sys::fdpass::ReceiveError,
     wire::{
         EncodeError,
-        launch::{EXECUTABLE_PATHS_FROM, ID_MAPPED_MOUNTS_FROM},
+        launch::{EXECUTABLE_PATHS_FROM, ID_MAPPED_MOUNTS_FROM, MAP_OF_SESSION_NETWORK},
     },
 };
 
@@ -66,6 +66,31 @@ pub enum LaunchError {
         path: PathBuf,
         /// The file system's name, or its number where we have no name for it.
         filesystem: String,
+    },
+    /// Root cannot map its own id.
+    #[error(
+        "this process is root and lacks CAP_SETFCAP, without which the kernel maps root into no user namespace: run it with that \
+         capability, or as another user"
+    )]
+    RootUnmapped,
+    /// The kernel mounts no new /proc where the own one is not seen in full.
+    #[error(
+        "parts of this process's own /proc are covered or read-only, as in containers, and the kernel then lets no new /proc be \
+         mounted: run the container with its /proc unmasked (`--security-opt systempaths=unconfined`)"
+    )]
+    MaskedProc,
+    /// Root cannot act as the owner of a root.
+    #[error(
+        "root {path:?} belongs to uid {owner}, and commands cannot act as that user: this process is root and lacks {lacks}; \
+         work in a directory of its own, or give it that"
+    )]
+    ForeignRoot {
+        /// The root.
+        path: PathBuf,
+        /// Who owns it.
+        owner: u32,
+        /// What this process would need.
+        lacks: String,
     },
     /// The kernel gives no random bytes.
     #[error("make the sandbox's nonce")]
@@ -137,8 +162,7 @@ pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError
     if let (Stage::IdMap, Some(index)) = (stage, failure.index.checked_sub(ID_MAPPED_MOUNTS_FROM))
         && let (Some(mount), Errno::EINVAL) = (mount(index), errno)
     {
-        let path = byte_text::to_path(&mount.target).into_owned();
-        return LaunchError::NoIdMapping { filesystem: name_filesystem(&path), path };
+        return no_id_mapping(&byte_text::to_path(&mount.target));
     }
     if let (Stage::Mount, Some(mount)) = (stage, mount(failure.index))
         && !mount.shared.is_empty()
@@ -152,6 +176,24 @@ pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError
         && matches!(errno, Errno::ESTALE | Errno::ENOENT)
     {
         return LaunchError::SourceGone { path: byte_text::to_path(&mount.target).into_owned() };
+    }
+    if (stage, errno) == (Stage::Seccomp, Errno::EBUSY) {
+        let reason = "this process has a seccomp filter whose calls another program is notified of (seccomp_unotify(2)), and the \
+                      kernel gives a process one such filter";
+        return LaunchError::Unavailable { protection: "gate", reason: reason.into() };
+    }
+    // Of the sandbox itself, or of its session's network.
+    let writes_own_map = matches!(
+        (stage, failure.index),
+        (Stage::IdMap, 0) | (Stage::CloneNamespaces, MAP_OF_SESSION_NETWORK)
+    );
+    if writes_own_map && errno == Errno::EPERM && is_root_without_setfcap() {
+        return LaunchError::RootUnmapped;
+    }
+    if let (Stage::Mount, Some(mount), Errno::EPERM) = (stage, mount(failure.index), errno)
+        && mount.kind() == Kind::Proc
+    {
+        return LaunchError::MaskedProc;
     }
     let executable = |index: u32| {
         let at = index.checked_sub(EXECUTABLE_PATHS_FROM)?;
@@ -168,6 +210,11 @@ pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError
         _ => None,
     };
     LaunchError::Stage { stage, index: failure.index, errno, what: what.unwrap_or_default() }
+}
+
+/// The file system of this place cannot map ids.
+pub(super) fn no_id_mapping(path: &Path) -> LaunchError {
+    LaunchError::NoIdMapping { filesystem: name_filesystem(path), path: path.to_owned() }
 }
 
 fn name_filesystem(path: &Path) -> String {
@@ -190,4 +237,10 @@ fn name_filesystem(path: &Path) -> String {
         .iter()
         .find(|(known, _)| *known == number)
         .map_or_else(|| format!("{number:#x}"), |(_, name)| (*name).into())
+}
+
+/// Who writes a map with the host's root in it needs that capability (user_namespaces(7)).
+fn is_root_without_setfcap() -> bool {
+    let has = caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_SETFCAP);
+    nix::unistd::geteuid().is_root() && !has.unwrap_or(false)
 }

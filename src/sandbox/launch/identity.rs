@@ -8,7 +8,7 @@ use crate::{
     proto::supervisor::{GatePlan, Identity, MappedGroup},
     sandbox::{
         host::{Host, host_ids::HostIdClaim, subordinate_ids::SubordinateIds},
-        launch::error::LaunchError,
+        launch::{commands_id::RootsOwner, error::LaunchError},
         spec::{SessionFilesUse, SharedHostId},
     },
 };
@@ -25,13 +25,14 @@ pub(super) struct AssignedIdentity {
     pub(super) session_claim: Option<Arc<OwnedFd>>,
 }
 
-/// Claims the ids of one sandbox.
+/// Claims the ids of one sandbox. The commands are `owner`, if there is one.
 pub(super) fn assign_identity(
     host: &Host,
     profile: &Profile,
     mut groups: Vec<MappedGroup>,
     gate: &GatePlan,
     files: &SessionFilesUse,
+    owner: Option<RootsOwner>,
 ) -> Result<AssignedIdentity, LaunchError> {
     let rule = &profile.identity;
     let common = Identity {
@@ -39,16 +40,19 @@ pub(super) fn assign_identity(
         home: rule.home.to_string_lossy().into_owned(),
         ..Identity::default()
     };
-    if host.is_privileged() {
+    // Root itself is in no range of ids: its commands are what an ordinary user's are.
+    if host.is_privileged() && owner.is_none_or(|owner| owner.uid != host.own_ids().0) {
         let count = groups.len() + usize::from(gate.enabled);
         let HostIdClaim { supervisor, command, more, lock } = host.ids().claim(count)?;
-        let shared = shared_command_id(host, files)?;
+        let shared = if owner.is_some() { None } else { shared_command_id(host, files)? };
         let command = shared.as_ref().map_or(command, |shared| shared.id);
+        let (command_host_uid, command_host_gid) =
+            owner.map_or((command, command), |owner| (owner.uid, owner.gid));
         for (index, (group, host_gid)) in groups.iter_mut().zip(&more).enumerate() {
             // The same id as on the host, unless it has another meaning in a sandbox.
             let has_meaning = [0, rule.gid, NOGROUP].contains(&group.disk_gid);
             group.inside_gid = if has_meaning { RENAMED_GROUPS_FROM + index as u32 } else { group.disk_gid };
-            group.host_gid = *host_gid;
+            group.host_gid = if owner.is_some() { group.disk_gid } else { *host_gid };
         }
         let gate_host_id = more.get(groups.len()).copied().unwrap_or_default();
         let gate_id = if gate.enabled { unused_id(rule, &groups) } else { 0 };
@@ -56,8 +60,8 @@ pub(super) fn assign_identity(
             privileged: true,
             supervisor_host_uid: supervisor,
             supervisor_host_gid: supervisor,
-            command_host_uid: command,
-            command_host_gid: command,
+            command_host_uid,
+            command_host_gid,
             command_uid: rule.uid,
             command_gid: rule.gid,
             groups,
@@ -71,7 +75,11 @@ pub(super) fn assign_identity(
         let session_claim = shared.map(|shared| shared.lock);
         return Ok(AssignedIdentity { identity, claim: Some(lock), session_claim });
     }
-    Ok(AssignedIdentity { identity: users_identity(host, gate, common), claim: None, session_claim: None })
+    Ok(AssignedIdentity {
+        identity: users_identity(host, rule, gate, common),
+        claim: None,
+        session_claim: None,
+    })
 }
 
 /// The id that the commands have in all sandboxes of the session that share one.
@@ -87,14 +95,17 @@ fn shared_command_id(host: &Host, files: &SessionFilesUse) -> Result<Option<Shar
 }
 
 /// The ids of an ordinary user's sandbox: the commands are the user, and so is the supervisor without subordinate ids.
-fn users_identity(host: &Host, gate: &GatePlan, common: Identity) -> Identity {
-    let (uid, gid) = host.own_ids();
+fn users_identity(host: &Host, rule: &IdentityRule, gate: &GatePlan, common: Identity) -> Identity {
+    let (host_uid, host_gid) = host.own_ids();
+    // In a sandbox the id 0 is the supervisor's, whatever the user has on the host.
+    let uid = if host_uid == 0 { rule.uid } else { host_uid };
+    let gid = if host_gid == 0 { rule.gid } else { host_gid };
     let own = Identity {
         privileged: false,
-        supervisor_host_uid: uid,
-        supervisor_host_gid: gid,
-        command_host_uid: uid,
-        command_host_gid: gid,
+        supervisor_host_uid: host_uid,
+        supervisor_host_gid: host_gid,
+        command_host_uid: host_uid,
+        command_host_gid: host_gid,
         command_uid: uid,
         command_gid: gid,
         ..common

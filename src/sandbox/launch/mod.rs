@@ -1,6 +1,7 @@
 //! Launching a sandbox: what it needs is prepared, the launcher is started, and its answer is awaited.
 
 mod certificates;
+mod commands_id;
 mod error;
 mod filters;
 mod host_objects;

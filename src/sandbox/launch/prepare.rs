@@ -25,9 +25,9 @@ use crate::{
     proto::supervisor::{Identity, Mount, ProxyPlan, SandboxPlan, SessionNetworkPlan, mount::Kind},
     sandbox::{
         cgroup::{gateway::PrincipalCgroup, sandbox::SandboxCgroup},
-        host::{Host, ptys::PtyReservation, warm_launcher::WarmLauncher},
+        host::{Host, nested::HOSTNAME, ptys::PtyReservation, warm_launcher::WarmLauncher},
         launch::{
-            certificates,
+            certificates, commands_id,
             error::LaunchError,
             filters::{missing_of_programs, plan_gate, plan_landlock, plan_seccomp, record_missing},
             identity::{AssignedIdentity, assign_identity},
@@ -102,13 +102,14 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     let gate = plan_gate(profile, &mut shortfalls)?;
     let seccomp = plan_seccomp(profile, &gate, &mut shortfalls)?;
     let landlock = plan_landlock(host, profile, spec.network, &mut shortfalls)?;
+    let owner = commands_id::roots_owner(host, &spec, &mut shortfalls)?;
     let groups = match host.is_privileged() {
         true => mapped_groups::groups_of_roots(&spec).map_err(LaunchError::Root)?,
         // Without a mapping the caller's groups apply as they are.
         false => Vec::new(),
     };
     let AssignedIdentity { identity, claim, session_claim } =
-        assign_identity(host, profile, groups, &gate, &spec.session_files)?;
+        assign_identity(host, profile, groups, &gate, &spec.session_files, owner)?;
     // Checked again: since the session was opened, directories may have moved and a policy may have been loaded.
     let caches = spec.caches.iter().filter_map(|cache| cache.below.own()).map(|own| &**own);
     let shown: Vec<_> = spec.roots.iter().chain(caches).map(roots::visible).collect();
@@ -122,6 +123,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         resolver: shared_network.as_ref().map_or(Ipv4Addr::LOCALHOST, |shared| shared.own_address.0),
     };
     let mut view = rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, &private, covered)?;
+    commands_id::leave_unmapped(host, owner, &mut view.mounts, &view.sources)?;
     let ptys = reserve_ptys(host, spec.owner.uid, &mut view.mounts, &mut shortfalls);
 
     let directory = state.join("sandboxes").join(&spec.id);
@@ -173,7 +175,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
 
     let plan = SandboxPlan {
         protocol_version: PLAN_VERSION,
-        hostname: "sandbox".into(),
+        hostname: HOSTNAME.into(),
         sandbox_id: spec.id,
         identity: Some(identity.clone()),
         own_network: match spec.network {

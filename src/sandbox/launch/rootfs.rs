@@ -5,6 +5,7 @@
 //! nothing but the directories that a profile reserves (see `protected`).
 
 mod caches;
+mod roots_files;
 
 use std::{
     net::Ipv4Addr,
@@ -56,6 +57,9 @@ pub fn plan(
     let mut plan = RootfsPlanner { entries: Vec::new(), covers: Vec::new(), ids, read_only_program: covered };
     for path in &profile.filesystem.system {
         plan.add_system(path)?;
+    }
+    if !ids.privileged && ids.command_host_uid == 0 {
+        plan.cover_roots_files(&profile.filesystem.system)?;
     }
     plan.add_accounts();
     match network {

@@ -4,7 +4,12 @@
 
 use std::{ffi::CString, fs, os::fd::AsFd, path::Path};
 
-use nix::{errno::Errno, fcntl::AT_FDCWD, mount::MntFlags, sched::CloneFlags};
+use nix::{
+    errno::Errno,
+    fcntl::{AT_FDCWD, OFlag},
+    mount::MntFlags,
+    sched::CloneFlags,
+};
 
 use crate::{
     sandbox::{
@@ -12,8 +17,8 @@ use crate::{
         probe::protection::{Protection, ProtectionStatus, available, missing},
     },
     sys::{
-        file::{self, c_path},
-        mount::{self, Attributes, FsOption, MountScope},
+        file,
+        mount::{self, Attributes, FsOption},
         namespace::{self, IdPair},
         probe::{self, ProbeError},
         ptrace, remote_memory, seccomp,
@@ -166,10 +171,9 @@ pub(super) fn id_mapped_mounts(privileged: bool) -> Protection {
 }
 
 fn map_a_mount(directory: &Path) -> Result<(), Errno> {
-    let pair = [IdPair { inside: 0, outside: host_ids::DEFAULT_FIRST_ID }];
-    let ids = namespace::make_user_namespace(&pair, &pair)?;
-    let copy = mount::copy(AT_FDCWD, &c_path(directory)?, MountScope::Single)?;
-    mount::map_ids(copy.as_fd(), ids.as_fd())
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let opened = nix::fcntl::open(directory, flags, nix::sys::stat::Mode::empty())?;
+    mount::try_map_ids(opened.as_fd(), (0, 0), host_ids::DEFAULT_FIRST_ID)
 }
 
 /// Probes what the exec gate needs: notified calls, tracing from within a user namespace, and the memory of another process.

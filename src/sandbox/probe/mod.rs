@@ -13,7 +13,7 @@ use protection::{available, missing};
 
 use crate::{
     sandbox::{
-        host::{Host, subordinate_ids::other_source},
+        host::{Host, nested, subordinate_ids::other_source},
         seccomp::arch::Arch,
     },
     sys::seccomp,
@@ -23,9 +23,16 @@ use crate::{
 /// commands calls this.
 #[must_use]
 pub fn protections(host: &Host) -> Vec<Protection> {
-    let mut all = kernel::namespaces();
+    let mut all = Vec::new();
+    if let Err(nested) = nested::check() {
+        all.push(missing("nesting", &nested.to_string(), "run the command as it is"));
+    }
+    all.extend(kernel::namespaces());
     all.push(identity(host));
-    all.push(kernel::id_mapped_mounts(host.is_privileged()));
+    all.push(match host.lacks_of_root() {
+        Some(lacks) => missing("id-mapped-mounts", &format!("root lacks {lacks}"), &remedy_of_root(&lacks)),
+        None => kernel::id_mapped_mounts(host.is_privileged()),
+    });
     all.extend(kernel::mounts());
     all.push(system_call_filter());
     all.push(landlock(host));
@@ -44,6 +51,16 @@ fn identity(host: &Host) -> Protection {
         );
     }
     let (uid, _) = host.own_ids();
+    if let Some(lacks) = host.lacks_of_root() {
+        return Protection {
+            name: "identity",
+            status: ProtectionStatus::Weaker,
+            reason: format!(
+                "commands run as uid {uid}, without capabilities, in directories of that user alone: this process lacks {lacks}"
+            ),
+            remedy: remedy_of_root(&lacks),
+        };
+    }
     let (reason, remedy) = match host.subordinate_ids() {
         Some(ids) => (
             format!(
@@ -68,6 +85,10 @@ fn identity(host: &Host) -> Protection {
         },
     };
     Protection { name: "identity", status: ProtectionStatus::Weaker, reason, remedy: remedy.into() }
+}
+
+fn remedy_of_root(lacks: &str) -> String {
+    format!("give this process {lacks}, or run it as another user")
 }
 
 /// What rules by program need in addition to a cgroup.

@@ -12,6 +12,7 @@ use crate::{
     proto::v1::{self, Outcome, WorkspaceAction, WorkspaceChange},
     sandbox::path_walk,
     session::Session,
+    sys::rights::Rights,
     terminal::audit::{recorder::Recorder, subject::Subject, workspace_records},
     workspace::{
         ChangeAction, Completion, DangerousChange, Observer, ScanWaiter, WatchError, Watcher, WorkspaceRoot,
@@ -212,7 +213,8 @@ fn watch(
         let Ok((descriptor, path)) = opened else { continue };
         let Ok(stat) = fstat(&descriptor) else { continue };
         if stat.st_mode & libc::S_IFMT == libc::S_IFDIR {
-            watch(&WorkspaceRoot { path: &path, descriptor: &descriptor, owner: (stat.st_uid, stat.st_gid) });
+            let owner = Rights { uid: stat.st_uid, gid: stat.st_gid, groups: Arc::default() };
+            watch(&WorkspaceRoot { path: &path, descriptor: &descriptor, owner });
         }
     }
     (watches, seen, unwatched)
@@ -236,9 +238,12 @@ pub(in crate::terminal) fn forget(session: &Session, workspaces: &Workspaces) {
 }
 
 fn roots(session: &Session) -> Vec<WorkspaceRoot<'_>> {
-    let owner = (session.owner.uid, session.owner.gid);
+    // Commands are members of its groups.
+    let groups = &session.rights.groups;
+    let owner = || Rights { uid: session.owner.uid, gid: session.owner.gid, groups: groups.clone() };
     let open = session.open_roots().iter().filter(|root| root.role.max_access() == Access::Write);
-    open.map(|root| WorkspaceRoot { path: &root.path, descriptor: &root.descriptor, owner }).collect()
+    open.map(|root| WorkspaceRoot { path: &root.path, descriptor: &root.descriptor, owner: owner() })
+        .collect()
 }
 
 impl Observer for WatchedWorkspaces {
