@@ -195,7 +195,7 @@ fn thread_failed(error: JoinError) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::net::UnixStream, time::Duration};
+    use std::os::unix::net::UnixStream;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -216,7 +216,6 @@ mod tests {
         let expected = bytes.clone();
         let reader = std::thread::spawn(move || {
             let mut got = vec![0; expected.len()];
-            std::thread::sleep(Duration::from_millis(20));
             io::Read::read_exact(&mut &far, &mut got).unwrap();
             assert!(got == expected);
             io::Write::write_all(&mut &far, b"answer").unwrap();

@@ -19,6 +19,7 @@ mod first_policy;
 mod fixture;
 mod git;
 mod inherited;
+mod links;
 mod manual;
 mod messages;
 mod packages;

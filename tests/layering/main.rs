@@ -170,6 +170,39 @@ fn only_the_command_line_has_untyped_errors() {
     assert_none(&wrong);
 }
 
+/// What follows a link that a command has left in a workspace, or changes what a path leads to.
+const BY_PATH: [&str; 9] = [
+    "fs::write(",
+    "File::create",
+    "OpenOptions",
+    "set_permissions(",
+    "UnixListener::bind(",
+    "fs::rename(",
+    "fs::copy(",
+    "DirBuilder",
+    "fs::create_dir",
+];
+/// The front ends, which run outside of every sandbox and beside workspaces.
+const FRONT_ENDS: [&str; 6] = ["cli", "client", "acp", "mcp", "exec_server", "local_http"];
+/// Their one way to make files, and the reader of tokens, which lets no directory that others can write to be on its way; and what opens this
+/// process's own pipes again.
+const OUTPUT_FILES: [&str; 3] =
+    ["src/cli/console/output_file.rs", "src/cli/agent/token_file.rs", "src/acp/wire/stdio.rs"];
+
+/// clippy.toml holds for the whole package, and so cannot say this.
+#[test]
+fn front_ends_make_files_in_one_way() {
+    let mut wrong = Vec::new();
+    let of_front_ends = |file: &&source::Source| {
+        FRONT_ENDS.contains(&file.module()) && !OUTPUT_FILES.iter().any(|name| file.name.ends_with(name))
+    };
+    for file in sources().iter().filter(of_front_ends) {
+        let found = BY_PATH.into_iter().filter(|by_path| file.code.contains(by_path));
+        wrong.extend(found.map(|by_path| format!("{} has {by_path}: see output_file", file.name)));
+    }
+    assert_none(&wrong);
+}
+
 #[test]
 fn nothing_sleeps_for_luck() {
     let wrong: Vec<String> = sources()

@@ -7,7 +7,11 @@
 mod process_state;
 
 mod boxes;
+#[path = "../support/stdin_scripts.rs"]
+mod stdin_scripts;
+
 mod detached;
+mod input;
 mod threads;
 mod user;
 

@@ -1,5 +1,5 @@
 //! What a command reads in place of this process's stdin, so that nothing is taken of stdin which the command does not take: a script on
-//! stdin goes on behind it (docs/decisions/0468).
+//! stdin goes on behind it (docs/decisions/0470).
 //!
 //! The command never has this process's stdin itself: who has a pipe's read end opens it again for writing (/proc/self/fd of proc(5)) if
 //! the pipe is its user's, and what it writes there is read by the shell outside. It has a sealed copy of a small file, whose offset
@@ -268,12 +268,12 @@ impl Pump {
     fn show_pipe(&self) -> nix::Result<()> {
         let sink = open("/dev/null", OFlag::O_WRONLY | OFlag::O_CLOEXEC, Mode::empty())?;
         let take = |count| splice(io::stdin(), None, &sink, None, count, SpliceFFlags::SPLICE_F_NONBLOCK);
-        while self.await_stdin()? == Awaited::Ready {
+        while self.await_stdin()? == Awaited::Ready && self.await_reading()? == Awaited::Ready {
             match tee(io::stdin(), &self.end, CHUNK_BYTES, SpliceFFlags::SPLICE_F_NONBLOCK) {
                 Ok(0) => return Ok(()),
                 Ok(shown) => {
                     let awaited = self.await_reading()?;
-                    take_whole(shown - self.unread()?, take)?;
+                    take_whole(self.taken(shown)?, take)?;
                     if awaited == Awaited::Cancelled {
                         return Ok(());
                     }
@@ -292,9 +292,11 @@ impl Pump {
             match recv(socket, &mut buffer, MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT) {
                 Ok(0) => return Ok(()),
                 Ok(shown) => {
-                    write_whole(&self.end, &buffer[..shown])?;
+                    if self.show(&buffer[..shown])? == Awaited::Cancelled {
+                        return Ok(());
+                    }
                     let awaited = self.await_reading()?;
-                    take_whole(shown - self.unread()?, |count| {
+                    take_whole(self.taken(shown)?, |count| {
                         recv(socket, &mut buffer[..count], MsgFlags::MSG_DONTWAIT)
                     })?;
                     if awaited == Awaited::Cancelled {
@@ -312,23 +314,25 @@ impl Pump {
         let mut buffer = [0; CHUNK_BYTES];
         let mut shown = 0;
         let result = loop {
-            match pread(io::stdin(), &mut buffer, offset + shown) {
+            match pread(io::stdin(), &mut buffer, offset + shown as i64) {
                 Ok(0) => break self.await_reading().map(drop),
-                Ok(count) => {
-                    write_whole(&self.end, &buffer[..count])?;
-                    shown += count as i64;
-                    match self.await_reading() {
-                        Ok(Awaited::Ready) => {}
-                        other => break other.map(drop),
+                Ok(count) => match self.show(&buffer[..count]) {
+                    Ok(Awaited::Ready) => {
+                        shown += count;
+                        match self.await_reading() {
+                            Ok(Awaited::Ready) => {}
+                            other => break other.map(drop),
+                        }
                     }
-                }
+                    other => break other.map(drop),
+                },
                 Err(Errno::EINTR) => {}
                 Err(errno) => break Err(errno),
             }
         };
-        let taken = shown - self.unread()? as i64;
+        let taken = self.taken(shown)?;
         if taken > 0 {
-            lseek(io::stdin(), offset + taken, Whence::SeekSet)?;
+            lseek(io::stdin(), offset + taken as i64, Whence::SeekSet)?;
         }
         result
     }
@@ -340,8 +344,8 @@ impl Pump {
             match read(io::stdin(), &mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(count) => {
-                    write_whole(&self.end, &buffer[..count])?;
-                    if self.await_reading()? == Awaited::Cancelled {
+                    let shown = self.show(&buffer[..count])?;
+                    if shown == Awaited::Cancelled || self.await_reading()? == Awaited::Cancelled {
                         return Ok(());
                     }
                 }
@@ -375,9 +379,23 @@ impl Pump {
         }
     }
 
-    /// What the command was shown and has not read.
-    fn unread(&self) -> nix::Result<usize> {
-        pending::bytes(&*self.given)
+    /// Shows what is not more than a page, of which the command has read what was before.
+    fn show(&self, bytes: &[u8]) -> nix::Result<Awaited> {
+        loop {
+            match write(&self.end, bytes) {
+                Ok(_) => return Ok(Awaited::Ready),
+                Err(Errno::EINTR) => {}
+                // The command has written to its own stdin.
+                Err(Errno::EAGAIN) if self.await_reading()? == Awaited::Ready => {}
+                Err(Errno::EAGAIN) => return Ok(Awaited::Cancelled),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// How much the command has read of what it was shown. One that writes to its own stdin says less of itself, and no more.
+    fn taken(&self, shown: usize) -> nix::Result<usize> {
+        Ok(shown.saturating_sub(pending::bytes(&*self.given)?))
     }
 }
 

@@ -3,7 +3,6 @@
 //! Whatever an event says, and of whomever: the one place that every line of the log passes.
 
 use std::{
-    fs::OpenOptions,
     io::{self, Write},
     path::Path,
     sync::Arc,
@@ -11,8 +10,8 @@ use std::{
 
 use tracing_subscriber::EnvFilter;
 
-use super::error::CliError;
-use crate::printable;
+use super::{error::CliError, output_file};
+use crate::{printable, stdio::Waiting};
 
 /// The variable that says what is logged, as in "provost=debug".
 pub(in crate::cli) const LOG_VARIABLE: &str = "PROVOST_LOG";
@@ -38,8 +37,7 @@ impl<W: Write> Write for EscapedLog<W> {
 
 /// Logs to a file that is appended to; what is logged is said by the same variable as for `serve`.
 pub(in crate::cli) fn log_to(file: &Path) -> Result<(), CliError> {
-    let opened = OpenOptions::new().create(true).append(true).open(file);
-    let opened = opened.map_err(|error| {
+    let opened = output_file::append(file).map_err(|error| {
         CliError::caused_by(format!("cannot write {}", crate::printable::path(file)), error)
     })?;
     let filter =
@@ -48,7 +46,7 @@ pub(in crate::cli) fn log_to(file: &Path) -> Result<(), CliError> {
     let opened = Arc::new(opened);
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(move || EscapedLog(opened.clone()))
+        .with_writer(move || EscapedLog(Waiting(opened.clone())))
         .with_ansi(false)
         .try_init()
         .map_err(|error| CliError::message_only(format!("cannot start logging: {error}")))

@@ -6,6 +6,7 @@ pub mod error;
 pub mod exit_status;
 pub mod json;
 pub mod log_writer;
+pub mod output_file;
 pub mod person_terminal;
 pub mod raw_terminal;
 pub mod receipt;

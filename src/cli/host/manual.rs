@@ -1,11 +1,14 @@
 //! `provost completions` and `provost man`: completion scripts and man pages, made from the same source as the help.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::cli::console::{error::CliError, table::print_bytes};
+use crate::cli::console::{error::CliError, output_file, table::print_bytes};
 
 /// `provost completions`.
 #[derive(Debug, Args)]
@@ -51,10 +54,22 @@ pub(in crate::cli) fn man(arguments: &ManArguments, command: Command) -> Result<
         clap_mangen::Man::new(command).render(&mut page).map_err(cannot_write)?;
         return print_bytes(&page);
     };
-    clap_mangen::generate_to(command, directory).map_err(|error| {
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    write_pages(command, directory).map_err(|error| {
         CliError::caused_by(format!("cannot write man pages to {}", crate::printable::path(directory)), error)
     })?;
     Ok(0)
+}
+
+/// Writes the page of a command and those of its subcommands.
+fn write_pages(command: Command, directory: &Path) -> io::Result<()> {
+    for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
+        write_pages(subcommand.clone(), directory)?;
+    }
+    let page = clap_mangen::Man::new(command);
+    let mut file = output_file::create(&directory.join(page.get_filename()))?;
+    page.render(&mut file)
 }
 
 fn cannot_write(error: io::Error) -> CliError {

@@ -3,16 +3,14 @@
 //! Never into the project itself, where a command could change its own policy, and never over a file that is there.
 
 use std::{
-    fs::{self, DirBuilder, OpenOptions},
-    io::Write as _,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    fs,
     path::{Path, PathBuf},
 };
 
 use clap::Args;
 
 use crate::{
-    cli::console::{error::CliError, table::print_to_stdout},
+    cli::console::{error::CliError, output_file, table::print_to_stdout},
     policy::{
         BUILT_IN_TEXT,
         presets::{self, PRESETS, Preset},
@@ -111,7 +109,7 @@ fn make(directory: &Path, project: Option<&Path>) -> Result<PathBuf, CliError> {
         );
         return Err(CliError::message_only(problem).with_advice("name another directory with --to DIR"));
     }
-    DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
+    output_file::create_directories(directory).map_err(failed)?;
     fs::canonicalize(directory).map_err(failed)
 }
 
@@ -120,6 +118,5 @@ fn write(file: &Path, text: &str) -> Result<(), CliError> {
         let failure = CliError::caused_by(format!("cannot write {}", printable::path(file)), error);
         failure.with_advice("what is there is not overwritten")
     };
-    let mut new = OpenOptions::new().write(true).create_new(true).mode(0o644).open(file).map_err(failed)?;
-    new.write_all(text.as_bytes()).map_err(failed)
+    output_file::create_absent(file, text).map_err(failed)
 }

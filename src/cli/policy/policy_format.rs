@@ -2,13 +2,14 @@
 
 use std::{
     fs, io,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use clap::Args;
 
 use crate::{
-    cli::console::{error::CliError, table::print_to_stdout},
+    cli::console::{error::CliError, output_file, table::print_to_stdout},
     policy::format,
     printable,
 };
@@ -70,16 +71,5 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
 /// Puts the new text in the file's place in one step: a gateway reads the old one or the new one.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let file = fs::canonicalize(file)?;
-    let directory = file.parent().unwrap_or(Path::new("/"));
-    let mut new = tempfile_in(directory)?;
-    io::Write::write_all(&mut new.1, text.as_bytes())?;
-    fs::set_permissions(&new.0, fs::metadata(&file)?.permissions())?;
-    fs::rename(&new.0, &file)
-}
-
-/// A new file that no policy is read from, because of its name.
-fn tempfile_in(directory: &Path) -> io::Result<(PathBuf, fs::File)> {
-    let path = directory.join(format!(".provost-fmt-{}", std::process::id()));
-    let file = fs::OpenOptions::new().write(true).create_new(true).open(&path)?;
-    Ok((path, file))
+    output_file::replace(&file, text, fs::metadata(&file)?.permissions().mode())
 }

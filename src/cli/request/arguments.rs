@@ -223,7 +223,7 @@ pub(in crate::cli) struct RunArguments {
     /// default: the profile's
     #[arg(long, value_name = "NETWORK")]
     pub(in crate::cli) network: Option<NetworkChoice>,
-    /// Pass stdin on to the command even if it is a terminal; default: a pipe, file or socket is passed on
+    /// Pass stdin on to the command even if it is a terminal; default: what is no terminal is passed on
     #[arg(short = 'i', long, visible_alias = "interactive")]
     pub(in crate::cli) stdin: bool,
     /// Run the command in a pseudo-terminal; stdin must be a terminal; with -i every key goes to the command

@@ -44,7 +44,7 @@ use crate::{
 pub(in crate::cli) struct ExecArguments {
     #[command(flatten)]
     gateway: GatewayArguments,
-    /// Pass stdin on to the command even if it is a terminal; default: a pipe, file or socket is passed on
+    /// Pass stdin on to the command even if it is a terminal; default: what is no terminal is passed on
     #[arg(short = 'i', long, visible_alias = "interactive")]
     stdin: bool,
     /// Run the command in a pseudo-terminal; stdin must be a terminal; with -i every key goes to the command

@@ -14,9 +14,10 @@ use tokio::signal::unix::SignalKind;
 
 use super::denial_remedy;
 use crate::{
-    cli::console::{error::CliError, exit_status, json, receipt, stdio},
+    cli::console::{error::CliError, exit_status, json, output_file, receipt, stdio},
     client, printable,
     proto::v1,
+    stdio::Waiting,
 };
 
 /// How a command ended, as far as this process saw it.
@@ -52,7 +53,7 @@ struct ReportJson<'a> {
 impl RunReport {
     /// Opens the file before the command starts: a report that cannot be written is a mistake to learn of first.
     pub(in crate::cli) fn open(receipt: bool, file: Option<&Path>) -> Result<Self, CliError> {
-        let file = file.map(|path| match File::create(path) {
+        let file = file.map(|path| match output_file::create(path) {
             Ok(file) => Ok((path.to_owned(), file)),
             Err(error) => Err(cannot_write(path, error)),
         });
@@ -103,7 +104,7 @@ impl RunReport {
         let Some((path, file)) = &self.file else { return };
         let written = serde_json::to_string(report)
             .map_err(io::Error::from)
-            .and_then(|line| writeln!(&*file, "{}", printable::json(&line)));
+            .and_then(|line| writeln!(Waiting(file), "{}", printable::json(&line)));
         // The command has ended, and the exit status is its own.
         if let Err(error) = written {
             cannot_write(path, error).print();

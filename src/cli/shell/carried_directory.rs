@@ -4,14 +4,12 @@
 //! only if it is one line and a directory of the session, and only Claude Code's own file is written, and no link followed.
 
 use std::{
-    fs::OpenOptions,
-    io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    io,
     path::{Path, PathBuf},
 };
 
 use super::shell_call::{split_claude_tail, with_claude_tail};
-use crate::proto::v1;
+use crate::{cli::console::output_file, proto::v1};
 
 /// The longest path that is carried, PATH_MAX of limits.h.
 const PATH_MAX_BYTES: usize = 4_096;
@@ -58,17 +56,9 @@ fn directory_in<'a>(printed: &'a [u8], roots: &[String]) -> Option<&'a str> {
     (is_plain && is_direct && is_inside).then_some(path)
 }
 
-/// Writes a regular file of this user.
+/// Puts a file of this user alone in the place of the agent's.
 fn write_owned(file: &Path, directory: &str) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).mode(0o600).custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK);
-    let mut file = options.open(file)?;
-    let status = file.metadata()?;
-    if !status.is_file() || status.uid() != nix::unistd::geteuid().as_raw() || status.nlink() != 1 {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    file.set_len(0)?;
-    file.write_all(format!("{directory}\n").as_bytes())
+    output_file::replace(file, &format!("{directory}\n"), 0o600)
 }
 
 #[cfg(test)]
@@ -109,7 +99,7 @@ mod tests {
         assert!(write_owned(&file, "/work/a").is_err());
         std::fs::remove_file(&file).unwrap();
         std::fs::hard_link(&target, &file).unwrap();
-        assert!(write_owned(&file, "/work/a").is_err());
+        write_owned(&file, "/work/a").unwrap();
         assert_eq!(std::fs::read(&target).unwrap(), b"kept");
     }
 }

@@ -1,14 +1,6 @@
 //! `provost forward`: brings a port of a terminal's sandbox to a loopback port or a unix socket of the caller's.
 
-use std::{
-    convert::Infallible,
-    io,
-    net::SocketAddr,
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::Args;
 use tokio::{
@@ -25,6 +17,7 @@ use crate::{
         console::{
             error::CliError,
             exit_status,
+            output_file::{self, BoundSocket},
             signals::TerminationSignals,
             stdio::{self, WriteOutcome},
         },
@@ -99,15 +92,7 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
 /// A listener, which takes its file with it.
 enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
-}
-
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+    Unix(UnixListener, PathBuf, BoundSocket),
 }
 
 /// Both halves of a connection.
@@ -118,7 +103,10 @@ impl Listener {
     async fn bind(listen: &Listen) -> io::Result<Self> {
         match listen {
             Listen::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp),
-            Listen::Unix(path) => bind_private(path),
+            Listen::Unix(path) => {
+                let (listener, bound) = output_file::listen_at(path)?;
+                Ok(Self::Unix(UnixListener::from_std(listener)?, path.clone(), bound))
+            }
         }
     }
 
@@ -127,7 +115,7 @@ impl Listener {
             Self::Tcp(listener) => {
                 listener.local_addr().map(|address| address.to_string()).unwrap_or_default()
             }
-            Self::Unix(_, file) => format!("unix:{}", printable::path(&file.0)),
+            Self::Unix(_, path, _) => format!("unix:{}", printable::path(path)),
         }
     }
 
@@ -138,19 +126,9 @@ impl Listener {
                 let _ = stream.set_nodelay(true);
                 Ok(Box::new(stream))
             }
-            Self::Unix(listener, _) => Ok(Box::new(listener.accept().await?.0)),
+            Self::Unix(listener, ..) => Ok(Box::new(listener.accept().await?.0)),
         }
     }
-}
-
-/// A socket for this user alone. Nothing that is there already is replaced.
-fn bind_private(path: &Path) -> io::Result<Listener> {
-    let old = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o177));
-    let bound = UnixListener::bind(path);
-    nix::sys::stat::umask(old);
-    let (listener, file) = (bound?, SocketFile(path.to_owned()));
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(Listener::Unix(listener, file))
 }
 
 /// Listens, and returns the status to exit with.

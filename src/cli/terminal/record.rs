@@ -16,7 +16,7 @@ use crate::{
     cli::{
         console::{
             error::CliError,
-            exit_status,
+            exit_status, output_file,
             person_terminal::{LeaveWhenDropped, OutputStream},
             signals::TerminationSignals,
             stdio::{self, WriteOutcome},
@@ -26,6 +26,7 @@ use crate::{
     },
     printable,
     proto::v1::{self, stream_output_response::Event},
+    stdio::Waiting,
 };
 
 /// The terminal's size is asked for before each output, but in a flood: at most so many times in so long.
@@ -50,7 +51,7 @@ pub(in crate::cli) async fn record(
         CliError::caused_by(format!("cannot write the recording {}", printable::path(path)), error)
     };
     let unencodable = |error| CliError::caused_by("cannot encode the recording", error);
-    let mut file = File::create(path).map_err(failed)?;
+    let mut file = Waiting(output_file::create(path).map_err(failed)?);
     let started_at = terminal.started_at.and_then(|at| u64::try_from(at.seconds).ok());
     let mut term = Term { cols: pty.columns, rows: pty.rows };
     let header = CastWriter::header(term, started_at, printable::line(&terminal.command).into_owned())
