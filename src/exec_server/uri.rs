@@ -31,7 +31,7 @@ pub(super) fn path_of(uri: &str, field: &str) -> Result<String, RpcError> {
     if bytes.contains(&0) {
         return Err(bad("it contains NUL"));
     }
-    String::from_utf8(bytes).map_err(|_| bad("the path is no UTF-8, which the gateway's API cannot carry"))
+    String::from_utf8(bytes).map_err(|_| bad("the path is no UTF-8, as which this protocol has file names"))
 }
 
 /// The URI of an absolute path.

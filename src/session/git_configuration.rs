@@ -72,8 +72,6 @@ struct Reader<'a> {
     bytes_left: u64,
     written_left: usize,
     copies: Vec<GitFile>,
-    has_excludes: bool,
-    has_attributes: bool,
     left_out: BTreeSet<String>,
 }
 
@@ -86,8 +84,6 @@ impl<'a> Reader<'a> {
             bytes_left: CONFIG_MAX_BYTES,
             written_left: WRITTEN_MAX_BYTES,
             copies: Vec::new(),
-            has_excludes: false,
-            has_attributes: false,
             left_out: BTreeSet::new(),
         }
     }
@@ -98,9 +94,9 @@ impl<'a> Reader<'a> {
         for name in [".config/git/config", ".gitconfig"] {
             self.include(&mut text, &self.home.join(name), 0);
         }
-        for (is_named, name) in [(self.has_excludes, "ignore"), (self.has_attributes, "attributes")] {
-            // Git's own places, unless the configuration names others.
-            if !is_named && let Some(content) = self.data(&self.home.join(DIRECTORY).join(name)) {
+        // Git's own places, where the configuration names no others.
+        for name in ["ignore", "attributes"] {
+            if let Some(content) = self.data(&self.home.join(DIRECTORY).join(name)) {
                 self.copies.push(GitFile { name: format!("{DIRECTORY}/{name}"), content });
             }
         }
@@ -117,34 +113,28 @@ impl<'a> Reader<'a> {
         let Ok(bytes) = small_file::read(AT_FDCWD, path, Links::Followed, self.bytes_left) else { return };
         self.files_left -= 1;
         self.bytes_left -= bytes.len() as u64;
-        let directory = path.canonicalize().ok().and_then(|path| path.parent().map(Path::to_owned));
-        let directory = directory.unwrap_or_default();
         for entry in workspace::config_entries(&bytes) {
-            self.entry(text, &entry, &directory, depth);
+            self.entry(text, &entry, path, depth);
         }
     }
 
-    fn entry(&mut self, text: &mut Sections, entry: &ConfigEntry, directory: &Path, depth: usize) {
+    fn entry(&mut self, text: &mut Sections, entry: &ConfigEntry, file: &Path, depth: usize) {
         let Some(value) = std::str::from_utf8(&entry.value).ok().filter(|value| is_plain(value)) else {
             self.leave_out(entry);
             return;
         };
         let is_written = match (entry.section(), entry.subsection(), entry.variable()) {
             ("include", None, "path") => {
-                if let Some(path) = self.path_of(value, directory) {
+                if let Some(path) = self.path_of(value, file) {
                     self.include(text, &path, depth + 1);
                 }
                 return;
             }
-            ("includeif", Some(condition), "path") => {
-                self.include_if(text, condition, value, directory, depth)
-            }
+            ("includeif", Some(condition), "path") => self.include_if(text, condition, value, file, depth),
             ("core", None, "excludesfile") => {
-                self.has_excludes = true;
                 self.copy_of(value, "ignore").is_some_and(|copy| self.write(text, entry, &copy))
             }
             ("core", None, "attributesfile") => {
-                self.has_attributes = true;
                 self.copy_of(value, "attributes").is_some_and(|copy| self.write(text, entry, &copy))
             }
             ("url", Some(address), "insteadof" | "pushinsteadof") => {
@@ -169,11 +159,11 @@ impl<'a> Reader<'a> {
         text: &mut Sections,
         condition: &str,
         path: &str,
-        directory: &Path,
+        file: &Path,
         depth: usize,
     ) -> bool {
-        let Some(condition) = self.condition(condition, directory) else { return false };
-        let Some(path) = self.path_of(path, directory) else { return false };
+        let Some(condition) = self.condition(condition, file) else { return false };
+        let Some(path) = self.path_of(path, file) else { return false };
         let mut included = Sections::default();
         self.include(&mut included, &path, depth + 1);
         if included.written.is_empty() {
@@ -186,13 +176,15 @@ impl<'a> Reader<'a> {
     }
 
     /// A condition that means the same in the sandbox, where repositories lie where they lie, and the home is another one.
-    fn condition(&self, condition: &str, directory: &Path) -> Option<String> {
+    fn condition(&self, condition: &str, file: &Path) -> Option<String> {
         let (kind, pattern) = condition.split_once(':')?;
         let below = |start: &Path, rest: &str| Some(format!("{}/{rest}", start.to_str()?));
+        // Of the file itself, and not of a link to it: as git takes it here, and nowhere else.
+        let real = || file.canonicalize().ok().and_then(|file| file.parent().map(Path::to_owned));
         let pattern = match kind {
             "gitdir" | "gitdir/i" => match (pattern.strip_prefix("~/"), pattern.strip_prefix("./")) {
                 (Some(rest), _) => below(self.home, rest)?,
-                (_, Some(rest)) => below(directory, rest)?,
+                (_, Some(rest)) => below(&real()?, rest)?,
                 (None, None) if pattern.starts_with('~') => return None,
                 (None, None) => pattern.to_owned(),
             },
@@ -203,11 +195,11 @@ impl<'a> Reader<'a> {
         Some(format!("{kind}:{pattern}"))
     }
 
-    fn path_of(&self, value: &str, directory: &Path) -> Option<PathBuf> {
+    fn path_of(&self, value: &str, file: &Path) -> Option<PathBuf> {
         match value.strip_prefix("~/") {
             Some(rest) => Some(self.home.join(rest)),
             None if value.starts_with(['~', '%']) || value.is_empty() => None,
-            None => Some(directory.join(value)),
+            None => Some(file.parent()?.join(value)),
         }
     }
 
@@ -216,8 +208,14 @@ impl<'a> Reader<'a> {
         if value.is_empty() || value == "/dev/null" {
             return Some(value.to_owned());
         }
-        // Relative ones are found from wherever git runs.
-        let path = self.path_of(value, Path::new("")).filter(|path| path.is_absolute())?;
+        let path = match value.strip_prefix("~/") {
+            Some(rest) => self.home.join(rest),
+            None => PathBuf::from(value),
+        };
+        // A relative one is found from wherever git runs.
+        if !path.is_absolute() {
+            return None;
+        }
         // As git takes a file that is not there.
         let content = self.data(&path).unwrap_or_default();
         let name = format!("{DIRECTORY}/{what}-{}", self.copies.len());
@@ -486,10 +484,13 @@ mod tests {
             None,
         );
         assert_eq!(read.text, "[core]\n\texcludesfile = \"~/.config/git/ignore-0\"\n");
-        assert_eq!(
-            read.files,
-            [GitFile { name: ".config/git/ignore-0".into(), content: b"*.tmp\n".to_vec() }]
-        );
+        let file = |name: &str, content: &[u8]| GitFile { name: name.into(), content: content.to_vec() };
+        let (own, usual) = (file(".config/git/ignore-0", b"*.tmp\n"), file(".config/git/ignore", b"*.log\n"));
+        assert_eq!(read.files, [own, usual], "another condition may leave git its usual one");
+        for (named, is_copied) in [("/nowhere", true), ("relative", false), ("~other/x", false), ("", true)] {
+            let (read, ..) = of_home(&[(".gitconfig", &format!("[core]\n excludesFile = {named}\n"))], None);
+            assert_eq!(read.text.is_empty(), !is_copied, "{named}");
+        }
     }
 
     #[test]

@@ -29,7 +29,11 @@ use crate::{
     policy::{PolicySet, check_session},
     pool::Pool,
     proto::state::SessionRecord,
-    sandbox::{governing::Governing, roots, spec::Owner},
+    sandbox::{
+        governing::Governing,
+        roots,
+        spec::{GitConfiguration, Owner},
+    },
 };
 
 /// Descriptors that a session holds in addition to one for each root: its sandbox's control connection, processes, groups and
@@ -294,7 +298,14 @@ fn prepare(
     let profile = check_session(policy, new.profile.as_deref(), &workspace.paths, &cwd, &new.env)?;
     let home = roots::home_of(rights.uid);
     let git_identity = home.as_ref().and_then(|home| git_identity::of(home, &rights));
-    let git_configuration = home.map(|home| git_configuration::of(&home, &rights));
+    let shows_git = policy
+        .profile(Some(profile.as_str()))
+        .is_some_and(|(_, profile)| profile.git.identity && profile.git.configuration);
+    let git_configuration = home.map(|home| match (git_configuration::of(&home, &rights), shows_git) {
+        (read, true) => read,
+        // Nothing to name where nothing is given.
+        (read, false) => GitConfiguration { left_out: Vec::new(), ..read },
+    });
     Ok(Session {
         id: SessionId::generate(),
         principal: peer.principal,
