@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 import unittest
@@ -38,6 +39,23 @@ class Commands(Case):
     def test_a_shell_line_and_its_environment(self) -> None:
         result = self.session.run(shell_line="printenv GREETING; pwd", env={"GREETING": "hello"})
         self.assertEqual(result.output, f"hello\n{self.served.workspace}\n".encode())
+
+    def test_what_is_no_utf_8_is_passed_as_it_is(self) -> None:
+        directory = os.fsencode(self.served.workspace) + b"/d\xe9"
+        os.mkdir(directory)
+        tell = 'printf "%s|" "$@" "$X"; pwd'
+        words = ("sh", "-c", tell, "sh", b"a\xff", os.fsdecode(b"b\xfd"))
+        result = self.session.run(*words, env={"X": b"\xfe"}, cwd=directory)
+        self.assertEqual(result.output, b"a\xff|b\xfd|\xfe|" + directory + b"\n")
+
+    def test_a_command_has_this_processs_umask_or_the_one_that_is_named(self) -> None:
+        before = os.umask(0o027)
+        try:
+            own = self.session.run("sh", "-c", "umask")
+        finally:
+            os.umask(before)
+        self.assertEqual(own.output, b"0027\n")
+        self.assertEqual(self.session.run("sh", "-c", "umask", umask=0o077).output, b"0077\n")
 
     def test_stdout_and_stderr_are_two_streams(self) -> None:
         result = self.session.run("sh", "-c", "echo out; echo err >&2", split=True)
