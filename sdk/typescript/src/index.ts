@@ -34,4 +34,5 @@ export type {
   SessionOptions,
   Stream,
   TerminalInfo,
+  Text,
 } from "./types.js";

@@ -67,6 +67,7 @@ export class Session implements AsyncDisposable {
       killGrace: durationOf(options.killGraceMs),
       labels: { ...options.labels },
       onAsk: options.onAsk === "refuse" ? "ON_ASK_REFUSE" : "ON_ASK_WAIT",
+      umask: options.umask ?? process.umask(),
     };
     if (options.pty) {
       request.pty = options.pty;
@@ -184,8 +185,15 @@ export class Session implements AsyncDisposable {
   }
 }
 
-function named(command: Command) {
-  if ("shellLine" in command) return { shellLine: command.shellLine };
+function named(command: Command): CreateTerminalRequest {
+  if ("shellLine" in command) {
+    const { shellLine } = command;
+    return typeof shellLine === "string" ? { shellLine } : { shellLineBytes: Buffer.from(shellLine) };
+  }
   const [program, ...args] = command;
-  return { program, args };
+  const texts = args.filter((argument) => typeof argument === "string");
+  return {
+    ...(typeof program === "string" ? { program } : { programBytes: Buffer.from(program) }),
+    ...(texts.length === args.length ? { args: texts } : { argsBytes: args.map((argument) => Buffer.from(argument)) }),
+  };
 }

@@ -41,6 +41,8 @@ export interface SessionOptions {
 
 /** How a command runs. Limits are effective if they are shorter than the profile's. */
 export interface CommandOptions {
+  /** What the files that it makes are not open for; this process's by default. */
+  umask?: number;
   readonly cwd?: string;
   readonly env?: Readonly<Record<string, string>>;
   /** Whether stdout and stderr are two streams. */
@@ -82,7 +84,9 @@ export interface RunOptions extends CommandOptions {
 }
 
 /** A program with its arguments, or a line for the shell. */
-export type Command = readonly [program: string, ...args: string[]] | { readonly shellLine: string };
+export type Command = readonly [program: Text, ...args: Text[]] | { readonly shellLine: Text };
+/** A text, or the bytes of one that is no UTF-8. */
+export type Text = string | Uint8Array;
 
 /** How a command ended. */
 export interface Outcome {

@@ -48,6 +48,15 @@ async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
 const bytes = (pieces: (Chunk | Gap)[]) =>
   Buffer.concat(pieces.map((piece) => (piece.kind === "chunk" ? piece.data : Buffer.alloc(0))));
 
+test("what is no UTF-8 and the umask reach a command", async () => {
+  const tell = "umask; printf '%s|' \"$@\"";
+  const words = [Uint8Array.of(0x61, 0xff), "text"];
+  const told = await session.run(["sh", "-c", tell, "sh", ...words], { umask: 0o027 });
+  assert.deepEqual(Buffer.from(told.output), Buffer.concat([Buffer.from("0027\na"), Buffer.of(0xff), Buffer.from("|text|")]));
+  const own = await session.run(["sh", "-c", "umask"]);
+  assert.equal(parseInt(Buffer.from(own.output).toString(), 8), process.umask());
+});
+
 suite("commands", () => {
   test("a command runs to its end", async () => {
     const result = await session.run(["sh", "-c", "echo out; exit 3"]);
