@@ -7,8 +7,8 @@
 mod advice;
 mod denial;
 mod front_end;
-mod new_terminal;
 mod giving_stream;
+mod new_terminal;
 mod refusal;
 mod retrying;
 mod run_stream;

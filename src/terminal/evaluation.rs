@@ -9,7 +9,7 @@ use nix::unistd::geteuid;
 
 use crate::{
     policy::{
-        ApprovalGrant, CommandSpec, Denial, EvaluationTrace, Permit, PolicySet, Request,
+        AbsPath, ApprovalGrant, CommandSpec, Denial, EvaluationTrace, Permit, PolicySet, Request,
         explain::Explanation,
         profile::{Profile, ToolchainHomes},
         toolchain::ToolchainOrder,
@@ -48,7 +48,12 @@ fn can_evaluate_inline(policy: &PolicySet, session: &Session, request: &Request)
             (plain(command) || of_host) && !command.contains("..") && args.iter().all(plain)
         }
     };
-    is_plain && command_bytes(request) <= INLINE_MAX_BYTES && session.roots.contains(&request.cwd)
+    // Programs are looked for there, too.
+    let is_searched = |directory: &AbsPath| session.roots.iter().any(|root| directory.is_within(root));
+    is_plain
+        && command_bytes(request) <= INLINE_MAX_BYTES
+        && session.roots.contains(&request.cwd)
+        && !request.search_path.iter().any(is_searched)
 }
 
 /// Whether a profile shows anything of this caller's home.

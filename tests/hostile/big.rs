@@ -32,8 +32,8 @@ async fn a_command_that_is_too_long_is_refused_by_its_field_before_it_is_judged(
     in_session(&gateway, async |session| {
         for (args, field) in [
             (vec!["x".repeat(131_072)], "args[0]"),
-            (vec!["x".to_owned(); 16_385], "args"),
-            (vec!["x".repeat(100_000); 11], "args"),
+            (vec!["x".to_owned(); 210_000], "args"),
+            (vec!["x".repeat(100_000); 21], "args"),
             (vec![String::new(); 700_000], "args"),
         ] {
             let request = with_arguments(session, args);
@@ -44,7 +44,7 @@ async fn a_command_that_is_too_long_is_refused_by_its_field_before_it_is_judged(
             assert_eq!(refusal.reason, "ARGUMENT_LIST_TOO_LONG", "{refusal:?}");
             assert_eq!(refusal.fields, [field], "{refusal:?}");
         }
-        let largest = with_arguments(session, vec!["x".repeat(100_000); 10]);
+        let largest = with_arguments(session, vec!["x".repeat(100_000); 20]);
         let created =
             within("a long command", session.caller.terminals.clone().create_terminal(largest)).await;
         created.expect("it is of a size that can be executed");
