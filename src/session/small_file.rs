@@ -22,7 +22,7 @@ pub(super) enum Links {
     Followed,
 }
 
-/// A regular file, whole.
+/// A regular file, whole; of one that the kernel makes, nothing.
 ///
 /// # Errors
 /// Of openat2(2) and read(2); `EINVAL` for what is no regular file, `EFBIG` for one that is longer than `max_bytes`.
@@ -47,11 +47,14 @@ pub(super) fn read(
         return Err(Errno::EINVAL.into());
     }
     let file = std::fs::File::from(openat2(directory, path, how)?);
-    if !is_regular(&fstat(&file)?) {
+    let stat = fstat(&file)?;
+    if !is_regular(&stat) {
         return Err(Errno::EINVAL.into());
     }
+    // What the kernel writes when it is read has no size: in proc(5) that is of this process, and not for its callers.
+    let written_bytes = u64::try_from(stat.st_size).unwrap_or_default();
     let mut bytes = Vec::new();
-    file.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    file.take(written_bytes.min(max_bytes + 1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max_bytes {
         return Err(Errno::EFBIG.into());
     }
@@ -84,6 +87,7 @@ mod tests {
         symlink("directory", at("linked")).unwrap();
         symlink(at("file"), at("absolute")).unwrap();
         symlink("/dev/null", at("device")).unwrap();
+        symlink("/proc/self/maps", at("made")).unwrap();
         let directory = fs::File::open(place.path()).unwrap();
         let file = fs::File::open(at("file")).unwrap();
         symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), at("magic")).unwrap();
@@ -101,6 +105,7 @@ mod tests {
             ("link", followed, "12345"),
             ("absolute", followed, "12345"),
             ("linked/file", followed, "below"),
+            ("made", followed, ""),
         ] {
             assert_eq!(read(name, links).as_deref(), Ok(text.as_bytes()), "{name} {links:?}");
         }
