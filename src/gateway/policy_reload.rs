@@ -28,6 +28,7 @@ use crate::{
     policy::{ActivePolicy, FailedLoad, LoadOutcome, PolicyFileError},
     sandbox::{gate_link::Gates, governing::Governing, net_link::Nets},
     session::Sessions,
+    sys::allocator,
     terminal::Recorder,
 };
 
@@ -74,6 +75,15 @@ struct FileStamp {
     changed: (i64, i64),
 }
 
+/// What becomes of a file that looks as if its write had been cut short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CutFiles {
+    /// Nobody has asked for it to be loaded.
+    Refused,
+    /// Somebody has.
+    Taken,
+}
+
 /// Why a load is done.
 enum ReloadTrigger {
     Poll,
@@ -102,17 +112,17 @@ impl PolicyReloader {
                     let now = self.read_stamps().await;
                     if now != last_stamps {
                         last_stamps = self.wait_until_settled(now).await;
-                        self.load().await;
+                        self.load(CutFiles::Refused).await;
                     }
                 }
                 ReloadTrigger::Hangup => {
                     last_stamps = self.read_stamps().await;
-                    self.load().await;
+                    self.load(CutFiles::Taken).await;
                 }
                 ReloadTrigger::Request(answer) => {
                     last_stamps = self.read_stamps().await;
                     // Who asked may have gone.
-                    let _ = answer.send(self.load().await);
+                    let _ = answer.send(self.load(CutFiles::Taken).await);
                 }
             }
         }
@@ -149,19 +159,24 @@ impl PolicyReloader {
     }
 
     /// Loads once; what is wrong is said and remembered.
-    async fn load(&self) -> ReloadOutcome {
+    async fn load(&self, cut_files: CutFiles) -> ReloadOutcome {
         let (source, governing, sessions) =
             (self.source.clone(), self.governing.clone(), self.sessions.clone());
         let (before, kept_caches) = (self.in_force.current(), self.kept_caches.clone());
         let load = move || {
             path_trust::check_trust(governing.policies()).map_err(problem_of)?;
             let set = source.load().map_err(|error| error.into_problem())?;
+            if let Some(cut) = before.cut_short(&set).filter(|_| cut_files == CutFiles::Refused) {
+                return Err((cut.to_string(), Some(cut)));
+            }
             let named = path_trust::policy_paths(&source, &kept_caches, &set);
             path_trust::check_trust(&named).map_err(problem_of)?;
             path_trust::replace(&governing, named, (&before, &set), &sessions).map_err(problem_of)?;
             Ok(set)
         };
         let loaded = tokio::task::spawn_blocking(load).await;
+        // What was parsed, and the set of before, are much more than the set itself.
+        allocator::trim();
         let loaded = loaded.unwrap_or_else(|panicked| Err((panicked.to_string(), None)));
         let at_unix_ms = now_unix_ms();
         match loaded {

@@ -80,24 +80,23 @@ impl Service for PoliciesService {
         &self,
         request: Request<CheckPolicyRequest>,
     ) -> Result<Response<CheckPolicyResponse>, Status> {
-        caller(&request)?;
+        let uid = caller(&request)?.principal.uid;
         let limit = deadline::timeout_of(request.metadata());
         let files = request::policy_files(request.into_inner()).map_err(errors::bad_field)?;
-        // Thousands of rules take a while.
-        let checked = tokio::task::spawn_blocking(move || {
-            let files: Vec<(&str, &str)> =
+        let check = move || {
+            let texts: Vec<(&str, &str)> =
                 files.iter().map(|file| (file.name.as_str(), file.text.as_str())).collect();
-            PolicySet::load(&files)
-        });
-        let checked = deadline::within(limit, checked).await?;
-        let checked = checked.map_err(|_| errors::internal("checking the policy failed"))?;
-        Ok(Response::new(match checked {
-            Ok(set) => CheckPolicyResponse {
+            PolicySet::load(&texts).map(|set| CheckPolicyResponse {
                 problem: None,
                 digest: set.digest().to_string(),
                 rules: count(set.rules().len()),
                 profiles: profiles(&set),
-            },
+            })
+        };
+        let checked = deadline::within(limit, self.terminals.on_large_request_pool(uid, check)).await?;
+        let checked = checked.map_err(|overdue| errors::file_system(&overdue, overdue.to_string()))?;
+        Ok(Response::new(match checked {
+            Ok(checked) => checked,
             Err(error) => CheckPolicyResponse {
                 problem: Some(PolicyProblem { rendered: error.to_string(), ..problem_location(&error) }),
                 ..CheckPolicyResponse::default()

@@ -4,6 +4,7 @@
 
 mod built_in;
 mod connect_rules;
+mod cut_short;
 mod effects;
 mod rule_place;
 mod warnings;
@@ -19,7 +20,8 @@ use self::rule_place::placed;
 use super::{
     check::{InvalidValue, check_profile},
     command::{
-        examples,
+        examples::{self, ExampleBudget},
+        pattern::{PatternError, Regexes},
         rule::{ClaimedField, Rule, RuleError, RuleMode, RuleSource},
     },
     connect::ConnectSource,
@@ -33,6 +35,10 @@ use super::{
 
 /// The most rules that a policy may have.
 pub const MAX_RULES: usize = 10_000;
+
+/// What is said of files that would deny everything.
+const NO_RULE: &str = "there is no rule, so nothing would run: a write may have been cut short; a policy that means to deny everything \
+                       has a rule that says so: [[rule]] id = \"nothing\" decision = \"deny\" argv = [\"**\"]";
 
 /// The longest chain of profiles of which each extends the next.
 const MAX_EXTENDS_DEPTH: usize = 16;
@@ -66,6 +72,8 @@ struct ParsedFile<'a> {
     text: &'a str,
     file: PolicyFile,
     raw: Table,
+    /// Where each line ends.
+    line_ends: Vec<usize>,
 }
 
 impl ParsedFile<'_> {
@@ -75,6 +83,11 @@ impl ParsedFile<'_> {
 
     fn to_text(&self) -> PolicyText {
         PolicyText { name: self.name.to_owned(), text: self.text.to_owned() }
+    }
+
+    /// The 1-based line of a place in the text.
+    fn line_at(&self, place: usize) -> usize {
+        self.line_ends.partition_point(|end| *end < place) + 1
     }
 
     fn error(&self, range: Range<usize>, problem: impl Into<String>) -> PolicyFileError {
@@ -89,14 +102,27 @@ impl PolicySet {
             .expect("the policy that is compiled in is valid: a unit test loads it")
     }
 
-    /// Reads a policy from the text of one file.
+    /// Reads a policy from the text of one file, which may have profiles alone.
     pub fn parse(file: &str, text: &str) -> Result<Self, PolicyFileError> {
-        Self::load(&[(file, text)])
+        load(&[(file, text)])
     }
 
     /// Reads a policy from the names and texts of its files, as one whole. Their order means nothing.
+    ///
+    /// # Errors
+    /// Files without a rule among them are refused like any other mistake: nobody writes them to deny everything, and a write
+    /// that was cut short leaves them.
     pub fn load(files: &[(&str, &str)]) -> Result<Self, PolicyFileError> {
-        load(files)
+        let set = load(files)?;
+        match (set.rules.is_empty() && set.connect_rules.is_empty(), set.texts.first()) {
+            (true, Some(first)) => Err(PolicyFileError::at(&first.name, &first.text, 0..0, NO_RULE)),
+            _ => Ok(set),
+        }
+    }
+
+    /// Where a file of `after` ends in the middle of what it says in this policy, as a write that was cut short leaves it.
+    pub fn cut_short(&self, after: &Self) -> Option<PolicyFileError> {
+        cut_short::find(&self.texts, &after.texts)
     }
 }
 
@@ -109,7 +135,8 @@ fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
     let with_profiles: Vec<&ParsedFile<'_>> = files.iter().chain(&built_in).collect();
     let profiles = load_profiles(&with_profiles, &secrets)?;
     let default = choose_default(&files, built_in.as_ref(), &profiles)?;
-    let (rules, mut origins) = load_rules(&files, &profiles, &secrets)?;
+    let regexes = Regexes::default();
+    let (rules, mut origins) = load_rules(&files, &profiles, &secrets, &regexes)?;
     let connect_rules = connect_rules::load(&files, &profiles, &secrets, &mut origins)?;
     Ok(PolicySet {
         generation: 1,
@@ -117,7 +144,7 @@ fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
         confinements: Arc::new(
             profiles.iter().map(|(name, profile)| (name.clone(), hash(profile))).collect(),
         ),
-        warnings: warnings::find(&files, &profiles, &origins)?.into(),
+        warnings: warnings::find(&files, &profiles, &origins, &regexes)?.into(),
         has_built_in_profiles: built_in.is_some(),
         profiles,
         rules: rules.into(),
@@ -135,8 +162,14 @@ fn parse<'a>(name: &'a str, text: &'a str) -> Result<ParsedFile<'a>, PolicyFileE
         PolicyFileError::at(name, text, error.span().unwrap_or(0..0), error.message())
     };
     let file = toml::from_str(text).map_err(at)?;
-    let raw = toml::from_str(text).map_err(at)?;
-    Ok(ParsedFile { name, text, file, raw })
+    let raw: Table = toml::from_str(text).map_err(at)?;
+    if raw.is_empty() {
+        let problem =
+            "the file says nothing: it is empty or has nothing but comments; a write may have been cut short";
+        return Err(PolicyFileError::at(name, text, 0..0, problem));
+    }
+    let line_ends = memchr::memchr_iter(b'\n', text.as_bytes()).collect();
+    Ok(ParsedFile { name, text, file, raw, line_ends })
 }
 
 fn load_secrets(files: &[ParsedFile<'_>]) -> Result<SecretMap, PolicyFileError> {
@@ -262,13 +295,23 @@ fn load_rules(
     files: &[ParsedFile<'_>],
     profiles: &BTreeMap<ProfileName, Arc<Profile>>,
     secrets: &SecretMap,
+    regexes: &Regexes,
 ) -> Result<(Vec<Rule>, BTreeMap<String, RuleLocation>), PolicyFileError> {
+    let examples_left = ExampleBudget::default();
     let mut rules = Vec::new();
     let mut locations: BTreeMap<String, RuleLocation> = BTreeMap::new();
     for file in files {
         for (source, place) in placed(file, &file.file.rule) {
             place.take_id(&source.id, rules.len(), &mut locations, "rules")?;
             let rule_error = |error: RuleError| match &error {
+                RuleError::Examples => place.wrong("matches", format!("rule {:?}: {error}", source.id)),
+                RuleError::Pattern {
+                    field,
+                    cause: PatternError::RegexTooLarge { pattern } | PatternError::RegexesTooLarge { pattern },
+                } => {
+                    let problem = format!("rule {:?}: {error}", source.id);
+                    place.wrong_text(Some(pattern), last_key(field), problem)
+                }
                 RuleError::Id(_) => place.wrong("id", error.to_string()),
                 RuleError::Pattern { field, .. } => place.wrong(last_key(field), error.to_string()),
                 RuleError::Claimed(ClaimedField::Labels) => place.wrong("labels", error.to_string()),
@@ -278,8 +321,8 @@ fn load_rules(
                 RuleError::ExampleMissed(line) => place.wrong_text(Some(line), "matches", error.to_string()),
                 RuleError::ExampleCaught(line) => place.wrong_text(Some(line), "rejects", error.to_string()),
             };
-            let rule = Rule::compile(source, file.file.mode).map_err(rule_error)?;
-            examples::check(source, &rule).map_err(rule_error)?;
+            let rule = Rule::compile(source, file.file.mode, regexes).map_err(rule_error)?;
+            examples::check(source, &rule, &examples_left).map_err(rule_error)?;
             effects::check_effects(source, profiles).map_err(|(key, problem)| place.wrong(key, problem))?;
             check_secrets(&source.effects.secrets, &source.effects.environment, secrets)
                 .map_err(|problem| place.wrong("secrets", format!("effects.secrets: {problem}")))?;

@@ -6,7 +6,7 @@ mod shadow;
 use super::{
     command::{
         option_syntax::{LongOptions, OptionSyntax},
-        pattern::{RegexSource, WordSource},
+        pattern::{RegexSource, Regexes, WordSource},
         rule::{Decision, RuleMode, RuleSource, base_name},
         tool_options,
     },
@@ -32,15 +32,20 @@ pub(super) struct WrittenRule<'a> {
 }
 
 /// What is odd about each rule, by its place in the list.
-pub(super) fn check(rules: &[WrittenRule<'_>], gates: Gates) -> Vec<(usize, WarningId, String)> {
+pub(super) fn check(
+    rules: &[WrittenRule<'_>],
+    gates: Gates,
+    regexes: &Regexes,
+) -> Vec<(usize, WarningId, String)> {
     let mut found = Vec::new();
     for (at, rule) in rules.iter().enumerate() {
         found.extend(unknown_options(rule.source).map(|problem| (at, WarningId::UnknownOptions, problem)));
-        let never = never_matches::problems(rule.source, gates).into_iter();
+        let never = never_matches::problems(rule.source, gates, regexes).into_iter();
         found.extend(never.map(|problem| (at, WarningId::NeverMatches, problem)));
         found.extend(clustered_flag(rule.source).map(|problem| (at, WarningId::ClusteredFlags, problem)));
     }
-    found.extend(shadow::find(rules).into_iter().map(|(at, problem)| (at, WarningId::Shadowed, problem)));
+    let shadowed = shadow::find(rules, regexes).into_iter();
+    found.extend(shadowed.map(|(at, problem)| (at, WarningId::Shadowed, problem)));
     found.sort_by_key(|(at, id, _)| (*at, *id));
     found
 }

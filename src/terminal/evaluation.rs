@@ -124,19 +124,29 @@ pub(super) async fn decide(
             let principal = &resolved.principal;
             tracing::info!(rule, %decision, principal, "a rule in mode observe would have decided");
         }
-        let decided = Decided { result: evaluation.decide(approval), trace };
-        if is_large {
-            allocator::trim();
-        }
-        (decided, resolved)
+        (Decided { result: evaluation.decide(approval), trace }, resolved)
     };
     let (decided, resolved) = match (is_inline, is_large) {
         (true, _) => work(),
-        (false, true) => launch_context.large_request_pool.run(uid, LARGE_REQUEST_TIMEOUT, work).await?,
+        (false, true) => on_large_request_pool(launch_context, uid, work).await?,
         (false, false) => launch_context.pool.run(uid, FILESYSTEM_TIMEOUT, work).await?,
     };
     *request = resolved;
     Ok(decided)
+}
+
+/// Does what a large request asks for, one at a time of each user. Freed memory would stay in the allocator's arenas.
+pub(super) async fn on_large_request_pool<T: Send + 'static>(
+    launch_context: &LaunchContext,
+    uid: u32,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, PoolError> {
+    let work = || {
+        let done = work();
+        allocator::trim();
+        done
+    };
+    launch_context.large_request_pool.run(uid, LARGE_REQUEST_TIMEOUT, work).await
 }
 
 /// Explains what policy would decide about a request.

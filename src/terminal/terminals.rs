@@ -12,6 +12,7 @@ use super::{
     audit::recorder::Recorder,
     counters::TerminalCounters,
     errors::{CreateError, OperationError, ResolveApprovalError},
+    evaluation,
     id::TerminalId,
     quotas::Quotas,
     state::{quota_tracker::QuotaUsage, terminal::Terminal, waiters::Waiters},
@@ -104,6 +105,18 @@ impl Terminals {
     pub async fn explain(&self, new: &NewRequest) -> Result<Explanation, PoolError> {
         let launch_context = self.context.launch_context();
         explain::explain(self.context.policy(), self.context.program_cache(), launch_context, new).await
+    }
+
+    /// Does what a large request asks for, one at a time of each user, and gives the memory that it took back to the system.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub async fn on_large_request_pool<T: Send + 'static>(
+        &self,
+        uid: u32,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, PoolError> {
+        evaluation::on_large_request_pool(self.context.launch_context(), uid, work).await
     }
 
     /// Answers a question. Of many who answer, one succeeds. An approval counts when it is in the journal; a denial

@@ -261,6 +261,105 @@ async fn an_explanation_is_for_the_callers_own_sessions_only() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_file_that_a_write_left_short_leaves_the_policy_in_force() {
+    let gateway = gateway("");
+    let caller = gateway.caller().await;
+    let policies = policies(&caller);
+    let directory = gateway.directory().join("policies");
+    let (file, shipped) = (directory.join("more.toml"), directory.join("default.toml"));
+    let whole = "[[rule]]\nid = 'a'\ndecision = 'deny'\nargv = ['no-such-a']\n\n[[rule]]\nid = 'b'\ndecision = 'allow'\n\
+                 argv = ['no-such-b']\nwhen = { cwd = ['/nowhere'] }\n";
+    write(&file, whole);
+    let mut before = until(&policies, "the whole file", |policy| policy.rules == 5).await;
+    let text = fs::read_to_string(&shipped).expect("it can be read");
+    let cut = &whole[..whole.find("when").expect("it is there")];
+    let unfinished = whole.trim_end();
+    let kept = fs::read_to_string(&file).expect("it can be read");
+    for (what, path, left, line, column) in [
+        ("an emptied file", &file, "", 1, 1),
+        ("a file of blank lines and comments", &file, "\n# rules\n\n", 1, 1),
+        ("a rule without its condition", &file, cut, 10, 1),
+        ("an emptied file of profiles", &shipped, "", 1, 1),
+    ] {
+        write(path, left);
+        let refused = until(&policies, what, |policy| policy.refused_loads > before.refused_loads).await;
+        assert_eq!((refused.generation, &refused.digest), (before.generation, &before.digest), "{what}");
+        let problem = refused.load_problem.clone().expect("it says what is wrong");
+        assert_eq!((problem.line, problem.column), (line, column), "{what}: {problem:?}");
+        assert_eq!(problem.file, path.display().to_string(), "{what}");
+        assert!(problem.message.contains("cut short"), "{what}: {problem:?}");
+        write(path, if path == &file { &kept } else { &text });
+        let whole_again = |policy: &Policy| policy.load_problem.is_none() && policy.digest == before.digest;
+        before = until(&policies, what, whole_again).await;
+    }
+    // Where one asks for it, the file is loaded as it is.
+    write(&file, cut);
+    let answer = policies.clone().reload_policy(ReloadPolicyRequest {}).await.expect("we may").into_inner();
+    assert!(answer.changed, "{answer:?}");
+    before = get(&policies).await;
+    // A rule that is removed as a whole, and a line that is only not ended, are edits.
+    write(&file, whole);
+    before = until(&policies, "whole again", |policy| policy.generation > before.generation).await;
+    write(&file, unfinished);
+    until(&policies, "without its last line end", |policy| policy.generation > before.generation).await;
+    write(&file, &whole[..whole.find("\n[[rule]]\nid = 'b'").expect("it is there")]);
+    before = until(&policies, "without the last rule", |policy| policy.rules == 4).await;
+    // No file at all.
+    for path in [&file, &shipped] {
+        fs::rename(path, path.with_extension("away")).expect("it can be moved away");
+    }
+    let refused =
+        until(&policies, "an emptied directory", |policy| policy.refused_loads > before.refused_loads).await;
+    assert_eq!(refused.generation, before.generation);
+}
+
+/// Expressions that are small to write and large when they are compiled.
+fn large_expressions(count: usize) -> String {
+    let rule = |number: usize| {
+        format!(
+            "[[rule]]\nid = 'r{number}'\ndecision = 'deny'\nargv = [{{ regex = '\\w{{10}}x{number}' }}]\n"
+        )
+    };
+    let profile = "default_profile = 'a'\n[profile.a]\n".to_owned();
+    profile + &(0..count).map(rule).collect::<String>()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_a_check_of_expressions_takes_is_bounded_and_given_back() {
+    let gateway = gateway("");
+    let caller = gateway.caller().await;
+    let check = async |text: String| {
+        let files = vec![PolicyFile { name: "p.toml".into(), text }];
+        let mut policies = policies(&caller);
+        within("the answer", policies.check_policy(CheckPolicyRequest { files }))
+            .await
+            .expect("anybody may ask")
+            .into_inner()
+    };
+    check(large_expressions(1)).await;
+    let before = resident_bytes(gateway.pid);
+    // Ten thousand of them would be gigabytes.
+    let problem = check(large_expressions(9_999)).await.problem.expect("it is refused");
+    assert!(
+        problem.message.contains("regular expressions of the policy take more than 16 MiB"),
+        "{problem:?}"
+    );
+    assert!(problem.message.contains("rule \"r") && problem.line > 3, "{problem:?}");
+    let grown = resident_bytes(gateway.pid).saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes are left in the gateway");
+    let one = check("default_profile='a'\n[profile.a]\n[[rule]]\nid='big'\ndecision='deny'\nargv=[{regex='(\\w{100}){100}'}]\n".into());
+    let problem = one.await.problem.expect("it is refused");
+    assert!(problem.message.contains("rule \"big\"") && problem.message.contains("1024 KiB"), "{problem:?}");
+    assert_eq!((problem.line, problem.file.as_str()), (6, "p.toml"));
+}
+
+fn resident_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the kernel says it");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
 fn write(file: &Path, text: &str) {
     fs::write(file, text).expect("a policy can be written");
 }

@@ -114,3 +114,29 @@ fn what_a_check_and_a_test_find_can_be_printed_as_json() {
     assert_eq!((code(&broken), &found["valid"]), (1, &false.into()), "{}", shown(&broken));
     assert!(found["error"]["line"].is_u64() && found["error"]["problem"].is_string(), "{found}");
 }
+
+#[test]
+fn a_check_refuses_files_that_say_nothing_and_policies_that_let_nothing_run() {
+    let profile = "default_profile = 'a'\n[profile.a]\n";
+    for (text, says) in [
+        ("", "the file says nothing"),
+        (" \n\n", "the file says nothing"),
+        ("# nothing but this\n", "the file says nothing"),
+        (profile, "there is no rule, so nothing would run"),
+    ] {
+        let place = Place::new();
+        let directory = policies(&place, text);
+        let mut check = place.provost();
+        let output = check.args(["policy", "check"]).arg(&directory).output().expect("provost starts");
+        assert_eq!(code(&output), 1, "{text:?}: {}", shown(&output));
+        assert!(stderr(&output).contains(&format!("p.toml:1:1: {says}")), "{text:?}: {}", shown(&output));
+    }
+    // Next to a file that says something.
+    let place = Place::new();
+    let directory = policies(&place, RULES);
+    fs::write(directory.join("q.toml"), "").expect("a file can be written");
+    let mut check = place.provost();
+    let output = check.args(["policy", "check"]).arg(&directory).output().expect("provost starts");
+    assert_eq!(code(&output), 1, "{}", shown(&output));
+    assert!(stderr(&output).contains("q.toml:1:1: the file says nothing"), "{}", shown(&output));
+}

@@ -102,14 +102,20 @@ impl Reached {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{pattern::WordSource, shell::OpaqueReason};
+    use super::super::{
+        pattern::{Regexes, WordSource},
+        shell::OpaqueReason,
+    };
     use super::*;
 
     fn matched(pattern: &str, line: &str) -> Match {
         let elements: Vec<Element> = pattern
             .split(' ')
             .skip(1)
-            .map(|word| Element::compile(&WordSource::Text(word.into())).unwrap_or_else(|e| panic!("{e}")))
+            .map(|word| {
+                Element::compile(&WordSource::Text(word.into()), &Regexes::default())
+                    .unwrap_or_else(|e| panic!("{e}"))
+            })
             .collect();
         let word = |text: &str| match text.starts_with('$') {
             true => Word::Opaque { text: text.into(), reason: OpaqueReason::Expansion },

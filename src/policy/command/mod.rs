@@ -7,6 +7,7 @@ mod evaluator;
 pub mod examples;
 pub(super) mod flags;
 pub(super) mod git;
+mod glob;
 pub mod interpreter;
 pub(super) mod kinds;
 mod leading_words;

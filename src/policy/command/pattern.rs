@@ -3,11 +3,27 @@
 //! Matching has three answers, because parts of a command may not be known before it runs: yes, no, perhaps.
 //! What an answer means for a decision is not decided here.
 
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+};
+
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::shell::Word;
+use super::{
+    glob::{self, BadRange, Glob, ParsedText},
+    shell::Word,
+};
+
+/// The most that the regular expressions of one policy may take, in the compiled bytes of [`REGEX_SIZES`].
+pub const REGEXES_MAX_BYTES: usize = 16 << 20;
+/// An expression counts as the smallest of these that it compiles in; one that needs more than the largest is refused. What matching
+/// needs besides is a small multiple of this, and no less than the smallest.
+pub const REGEX_SIZES: [usize; 4] = [4 << 10, 32 << 10, 256 << 10, 1 << 20];
+/// The most that matching keeps for an expression in each thread.
+const REGEX_CACHE_BYTES: usize = 64 << 10;
 
 /// Whether something matches, when parts of it may be unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +61,21 @@ pub enum PatternError {
     /// The argument vector is empty, or an alternative has no words.
     #[error("a pattern needs at least one word")]
     Empty,
+    /// A `[...]` without characters, or with a range that ends before it begins.
+    #[error("{0:?} is no glob: a [...] in it names no characters, or a range that ends before it begins")]
+    Glob(String),
+    /// Larger than one expression may be when it is compiled.
+    #[error("{pattern:?} takes more than {} KiB when it is compiled, the most that one expression may", REGEX_SIZES[REGEX_SIZES.len() - 1] >> 10)]
+    RegexTooLarge {
+        /// As written.
+        pattern: String,
+    },
+    /// With it, all expressions of the policy are larger than they may be together.
+    #[error("with {pattern:?}, the regular expressions of the policy take more than {} MiB when they are compiled, the most that they may together", REGEXES_MAX_BYTES >> 20)]
+    RegexesTooLarge {
+        /// As written.
+        pattern: String,
+    },
     /// Not a regular expression of the regex crate's syntax.
     #[error("{pattern:?} is not a regular expression: {cause}")]
     Regex {
@@ -86,8 +117,50 @@ pub struct RegexSource {
 pub enum TextPattern {
     /// Exactly this.
     Literal(String),
-    /// What a glob or a regular expression accepts, over the whole word.
+    /// What a glob accepts.
+    Glob(Glob),
+    /// What a regular expression accepts, over the whole word.
     Expression(Regex),
+}
+
+/// The regular expressions of one policy: each is compiled once, and together they take no more than they may.
+#[derive(Debug)]
+pub struct Regexes {
+    compiled: RefCell<HashMap<String, Regex>>,
+    left_bytes: Cell<usize>,
+}
+
+impl Default for Regexes {
+    fn default() -> Self {
+        Self { compiled: RefCell::default(), left_bytes: Cell::new(REGEXES_MAX_BYTES) }
+    }
+}
+
+impl Regexes {
+    fn compile(&self, source: &str) -> Result<Regex, PatternError> {
+        if let Some(regex) = self.compiled.borrow().get(source) {
+            return Ok(regex.clone());
+        }
+        let whole = format!("(?s)^(?:{source})$");
+        let pattern = || source.to_owned();
+        for size in REGEX_SIZES {
+            let left = self.left_bytes.get().checked_sub(size);
+            let left = left.ok_or_else(|| PatternError::RegexesTooLarge { pattern: pattern() })?;
+            let mut builder = regex::RegexBuilder::new(&whole);
+            match builder.size_limit(size).dfa_size_limit(REGEX_CACHE_BYTES).build() {
+                Ok(regex) => {
+                    self.left_bytes.set(left);
+                    self.compiled.borrow_mut().insert(pattern(), regex.clone());
+                    return Ok(regex);
+                }
+                Err(regex::Error::CompiledTooBig(_)) => {}
+                Err(cause) => {
+                    return Err(PatternError::Regex { pattern: pattern(), cause: cause.to_string() });
+                }
+            }
+        }
+        Err(PatternError::RegexTooLarge { pattern: pattern() })
+    }
 }
 
 impl TextPattern {
@@ -96,57 +169,18 @@ impl TextPattern {
         if source.contains("**") {
             return Err(PatternError::Rest(source.to_owned()));
         }
-        let mut literal = String::new();
-        let mut expression = String::from("(?s)^");
-        let mut is_glob = false;
-        let mut chars = source.chars().peekable();
-        while let Some(c) = chars.next() {
-            match c {
-                '\\' => {
-                    let c = chars.next().unwrap_or('\\');
-                    literal.push(c);
-                    expression.push_str(&regex::escape(c.encode_utf8(&mut [0; 4])));
-                }
-                '*' => {
-                    is_glob = true;
-                    expression.push_str(".*");
-                }
-                '?' => {
-                    is_glob = true;
-                    expression.push('.');
-                }
-                '[' if chars.clone().any(|c| c == ']') && source != "[" => {
-                    is_glob = true;
-                    expression.push('[');
-                    if chars.peek() == Some(&'!') {
-                        chars.next();
-                        expression.push('^');
-                    }
-                    for c in chars.by_ref().take_while(|c| *c != ']') {
-                        if matches!(c, '[' | '\\' | '&' | '~' | '^') {
-                            expression.push('\\');
-                        }
-                        expression.push(c);
-                    }
-                    expression.push(']');
-                }
-                c => {
-                    literal.push(c);
-                    expression.push_str(&regex::escape(c.encode_utf8(&mut [0; 4])));
-                }
-            }
+        match glob::parse(source) {
+            Ok(ParsedText::Literal(literal)) => Ok(Self::Literal(literal)),
+            Ok(ParsedText::Glob(glob)) => Ok(Self::Glob(glob)),
+            Err(BadRange) => Err(PatternError::Glob(source.to_owned())),
         }
-        if !is_glob {
-            return Ok(Self::Literal(literal));
-        }
-        expression.push('$');
-        compile_regex(&expression, source).map(Self::Expression)
     }
 
     /// Whether the text matches.
     pub fn accepts(&self, text: &str) -> bool {
         match self {
             Self::Literal(literal) => literal == text,
+            Self::Glob(glob) => glob.accepts(text),
             Self::Expression(regex) => regex.is_match(text),
         }
     }
@@ -160,13 +194,6 @@ impl TextPattern {
     }
 }
 
-fn compile_regex(expression: &str, source: &str) -> Result<Regex, PatternError> {
-    regex::RegexBuilder::new(expression)
-        .size_limit(1 << 20)
-        .build()
-        .map_err(|cause| PatternError::Regex { pattern: source.to_owned(), cause: cause.to_string() })
-}
-
 /// A compiled word of an argument pattern.
 #[derive(Debug, Clone)]
 pub enum Element {
@@ -178,7 +205,7 @@ pub enum Element {
 
 impl Element {
     /// Compiles one word of a pattern.
-    pub fn compile(source: &WordSource) -> Result<Self, PatternError> {
+    pub fn compile(source: &WordSource, regexes: &Regexes) -> Result<Self, PatternError> {
         match source {
             WordSource::Text(text) if text == "**" => Ok(Self::Rest),
             WordSource::Text(text) => Ok(Self::OneOf(vec![TextPattern::compile(text)?])),
@@ -187,8 +214,7 @@ impl Element {
                 texts.iter().map(|t| TextPattern::compile(t)).collect::<Result<_, _>>().map(Self::OneOf)
             }
             WordSource::Regex(RegexSource { regex }) => {
-                let whole = format!("(?s)^(?:{regex})$");
-                Ok(Self::OneOf(vec![TextPattern::Expression(compile_regex(&whole, regex)?)]))
+                Ok(Self::OneOf(vec![TextPattern::Expression(regexes.compile(regex)?)]))
             }
         }
     }
@@ -199,10 +225,8 @@ impl Element {
     pub fn is_plain_word(&self) -> bool {
         let is_plain = |text: &TextPattern| match text {
             TextPattern::Literal(text) => !text.is_empty() && !text.starts_with('-'),
-            TextPattern::Expression(regex) => regex
-                .as_str()
-                .strip_prefix("(?s)^")
-                .is_some_and(|text| text.starts_with(|c: char| c.is_ascii_alphanumeric())),
+            TextPattern::Glob(glob) => glob.beginning().starts_with(|c: char| c.is_ascii_alphanumeric()),
+            TextPattern::Expression(_) => false,
         };
         matches!(self, Self::OneOf(texts) if texts.iter().any(is_plain))
     }
@@ -291,8 +315,10 @@ mod tests {
     }
 
     fn matched(pattern: &[&str], given: &[&str]) -> Match {
-        let elements: Result<Vec<_>, _> =
-            pattern.iter().map(|p| Element::compile(&WordSource::Text((*p).into()))).collect();
+        let elements: Result<Vec<_>, _> = pattern
+            .iter()
+            .map(|p| Element::compile(&WordSource::Text((*p).into()), &Regexes::default()))
+            .collect();
         match_arguments(&elements.unwrap_or_else(|e| panic!("{e}")), &words(given))
     }
 

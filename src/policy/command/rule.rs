@@ -14,7 +14,7 @@ use super::{
     kinds::chooses_by_name,
     leading_words::match_among_options,
     option_syntax::OptionSyntax,
-    pattern::{Element, Match, PatternError, TextPattern, match_arguments},
+    pattern::{Element, Match, PatternError, Regexes, TextPattern, match_arguments},
     program::{ProgramResolver, Resolved},
     shell::{LineCwd, Word},
     tool_options::{BehindOptions, OptionPlace, behind_options, takes_nothing},
@@ -162,8 +162,10 @@ impl ProgramText {
 }
 
 impl Rule {
-    /// Compiles a rule. Its examples are checked by [`super::examples::check`], which needs the evaluator.
-    pub fn compile(source: &RuleSource, file_mode: RuleMode) -> Result<Self, RuleError> {
+    /// Compiles a rule, within what the regular expressions of its policy may still take. Its examples are checked by
+    /// [`super::examples::check`], which needs the evaluator.
+    pub fn compile(source: &RuleSource, file_mode: RuleMode, regexes: &Regexes) -> Result<Self, RuleError> {
+        let compile = |word| Element::compile(word, regexes);
         let id_is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if source.id.is_empty() || !source.id.chars().all(id_is_plain) {
             return Err(RuleError::Id(source.id.clone()));
@@ -180,8 +182,8 @@ impl Rule {
             .split_first()
             .ok_or(RuleError::Pattern { field: "argv", cause: PatternError::Empty })?;
         let mut arguments: Vec<Element> =
-            rest.iter().map(Element::compile).collect::<Result<_, _>>().map_err(in_field("argv"))?;
-        let program = match Element::compile(first).map_err(in_field("argv"))? {
+            rest.iter().map(compile).collect::<Result<_, _>>().map_err(in_field("argv"))?;
+        let program = match compile(first).map_err(in_field("argv"))? {
             Element::OneOf(texts) => ProgramPattern::OneOf(texts.into_iter().map(ProgramText::of).collect()),
             Element::Rest => {
                 arguments.insert(0, Element::Rest);

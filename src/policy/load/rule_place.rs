@@ -56,8 +56,7 @@ impl RulePlace<'_> {
         if count >= MAX_RULES {
             return Err(self.wrong("id", format!("more than {MAX_RULES} {kind}")));
         }
-        let before = &self.file.text[..self.table.start.min(self.file.text.len())];
-        let line = before.matches('\n').count() + 1;
+        let line = self.file.line_at(self.table.start);
         locations.insert(id.to_owned(), RuleLocation { file: self.file.name.to_owned(), line });
         Ok(())
     }

@@ -241,6 +241,77 @@ fn files_are_one_whole_in_any_order() {
 }
 
 #[test]
+fn a_policy_without_a_rule_is_none_and_neither_is_a_file_that_says_nothing() {
+    let rule = "[[rule]]\nid = 'x'\ndecision = 'deny'\nargv = ['**']\n";
+    let error = PolicySet::load(&[("a.toml", HEAD)]).unwrap_err();
+    assert!((error.line, error.column) == (1, 1) && error.problem.starts_with("there is no rule"), "{error}");
+    assert!(PolicySet::load(&[("a.toml", HEAD), ("b.toml", rule)]).is_ok());
+    assert!(PolicySet::load(&[("b.toml", rule)]).is_ok());
+    for empty in ["", "\n", "\u{feff}", "# x\n", " \r\n# x"] {
+        for files in [[("a.toml", empty), ("b.toml", rule)], [("a.toml", rule), ("b.toml", empty)]] {
+            let error = PolicySet::load(&files).unwrap_err();
+            assert!(
+                error.line == 1 && error.problem.starts_with("the file says nothing"),
+                "{empty:?}: {error}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_that_ends_in_the_middle_of_the_one_in_force_is_found() {
+    let first = format!("{HEAD}[[rule]]\nid = 'x'\ndecision = 'deny'\nargv = ['a']\n");
+    let whole =
+        format!("{first}\n# more\n[[rule]]\nid = 'y'\ndecision = 'allow'\nargv = ['b']\nmode = 'observe'\n");
+    let set = |text: &str| PolicySet::load(&[("p.toml", text)]).unwrap_or_else(|e| panic!("{e}"));
+    let found = |text: &str| set(&whole).cut_short(&set(text)).map(|error| (error.line, error.column));
+    let cut = whole.rfind("mode").unwrap();
+    assert_eq!(found(&whole[..cut]), Some((12, 1)));
+    assert_eq!(found(&whole[..cut - 1]), None, "a line end alone is missing, and then a key");
+    for edited in [&first, &whole, whole.trim_end(), &whole.replace("'b'", "'c'"), &format!("{whole}# x")] {
+        assert_eq!(found(edited), None, "{edited}");
+    }
+    // Whatever is cut off: it does not parse, is found, or was a whole table.
+    for end in HEAD.len()..whole.len() {
+        let Ok(set) = PolicySet::load(&[("p.toml", &whole[..end])]) else { continue };
+        let lost = whole[end..].trim_start();
+        let is_edit = lost.is_empty() || lost.starts_with(['[', '#']) || found(&whole[..end]).is_some();
+        assert!(is_edit, "{:?}", set.texts());
+    }
+}
+
+#[test]
+fn what_expressions_and_examples_take_is_bounded_and_the_rule_is_named() {
+    let rule =
+        |number: usize, argv: &str| format!("[[rule]]\nid = 'r{number}'\ndecision = 'deny'\nargv = {argv}\n");
+    let same: String = (0..500).map(|number| rule(number, "[{ regex = '\\w{10}' }]")).collect();
+    assert!(PolicySet::parse("p.toml", &format!("{HEAD}{same}")).is_ok(), "one expression counts once");
+    let globs: String =
+        (0..5_000).map(|number| rule(number, &format!("['x{number}*', '[a-z]?*']"))).collect();
+    assert!(PolicySet::parse("p.toml", &format!("{HEAD}{globs}")).is_ok(), "globs are no expressions");
+    let many: String =
+        (0..500).map(|number| rule(number, &format!("[{{ regex = '\\w{{10}}{number}' }}]"))).collect();
+    let error = error(&many);
+    assert!(error.problem.starts_with("rule \"r") && error.problem.contains("16 MiB"), "{error}");
+    assert_eq!((error.line - 2) % 4, 0, "{error}");
+    let words = "'a', ".repeat(20_000);
+    let line = "a".repeat(60_000);
+    let long = format!("[[rule]]\nid = 'long'\ndecision = 'deny'\nargv = [{words}]\nrejects = ['{line}']\n");
+    let error = super::super::set::PolicySet::parse("p.toml", &format!("{HEAD}{long}")).unwrap_err();
+    assert!(error.problem.starts_with("rule \"long\": with its examples"), "{}", error.problem);
+}
+
+#[test]
+fn warnings_of_rules_with_many_gaps_take_no_longer_than_their_words() {
+    let gaps = "'**', 'a', ".repeat(15);
+    let text = format!(
+        "{HEAD}[[rule]]\nid = 'r'\ndecision = 'deny'\nargv = ['x', {gaps}'b']\n[[rule]]\nid = 's'\ndecision = 'allow'\nargv = ['x', {}]\n",
+        ["'a'"; 31].join(", ")
+    );
+    assert!(PolicySet::parse("p.toml", &text).is_ok());
+}
+
+#[test]
 fn a_profile_is_laid_over_the_one_that_it_extends() {
     let text = "default_profile = 'c'\n\
         [profile.a]\ndescription = 'A'\nnetwork = { default = 'host', choices = ['host', 'none'] }\n\

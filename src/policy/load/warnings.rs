@@ -1,12 +1,18 @@
 //! Collects the warnings about a policy, without those that its files silence.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use super::ParsedFile;
 use crate::network::http_request::Scheme;
 use crate::policy::{
     PolicyFileError, ProfileName,
-    command::rule::{Decision, RuleSource},
+    command::{
+        pattern::Regexes,
+        rule::{Decision, RuleSource},
+    },
     connect::{ConnectSource, TlsHandling},
     profile::Profile,
     rule_warnings::{self, Gates, WrittenRule},
@@ -18,6 +24,7 @@ pub(super) fn find(
     files: &[ParsedFile<'_>],
     profiles: &BTreeMap<ProfileName, Arc<Profile>>,
     locations: &BTreeMap<String, RuleLocation>,
+    regexes: &Regexes,
 ) -> Result<Vec<PolicyWarning>, PolicyFileError> {
     let gates = match profiles.values().any(|profile| profile.gate.enabled) {
         true => Gates::Some,
@@ -29,13 +36,20 @@ pub(super) fn find(
         let mode = |source: &RuleSource| source.mode.unwrap_or(file.file.mode);
         rules.extend(sources.map(|source| WrittenRule { source, mode: mode(source) }));
     }
-    let about_rules = rule_warnings::check(&rules, gates).into_iter().filter_map(|(at, id, problem)| {
-        let subject = rules.get(at)?.source.id.clone();
-        Some(PolicyWarning { id, location: locations.get(&subject).cloned(), subject, problem })
-    });
+    let about_rules =
+        rule_warnings::check(&rules, gates, regexes).into_iter().filter_map(|(at, id, problem)| {
+            let subject = rules.get(at)?.source.id.clone();
+            Some(PolicyWarning { id, location: locations.get(&subject).cloned(), subject, problem })
+        });
+    let opened: HashSet<&str> = files
+        .iter()
+        .flat_map(|file| &file.file.connect)
+        .filter(|rule| rule.get_ref().tls == TlsHandling::Terminate)
+        .flat_map(|rule| rule.get_ref().host.iter().map(String::as_str))
+        .collect();
     let about_connections = files.iter().flat_map(|file| &file.file.connect).filter_map(|rule| {
         let rule = rule.get_ref();
-        let problem = hidden_requests(rule, files)?;
+        let problem = hidden_requests(rule, &opened)?;
         let (id, subject) = (WarningId::HiddenRequests, rule.id.clone());
         Some(PolicyWarning { id, location: locations.get(&subject).cloned(), subject, problem })
     });
@@ -56,12 +70,9 @@ pub(super) fn find(
 }
 
 /// A rule about requests of the port of HTTPS, where no rule opens TLS to one of its hosts.
-fn hidden_requests(rule: &ConnectSource, files: &[ParsedFile<'_>]) -> Option<String> {
+fn hidden_requests(rule: &ConnectSource, opened: &HashSet<&str>) -> Option<String> {
     let is_about_requests = !rule.method.is_empty() || !rule.path.is_empty();
-    let opens = |other: &ConnectSource| {
-        other.tls == TlsHandling::Terminate && other.host.iter().any(|host| rule.host.contains(host))
-    };
-    let is_opened = files.iter().flat_map(|file| &file.file.connect).any(|other| opens(other.get_ref()));
+    let is_opened = rule.host.iter().any(|host| opened.contains(host.as_str()));
     (is_about_requests && rule.port.contains(&Scheme::Https.port()) && !is_opened).then(|| {
         "is about requests that come in TLS, which is refused then: `tls = \"terminate\"` in a rule that allows them opens it".to_owned()
     })
@@ -75,7 +86,7 @@ fn without_gate<'a>(
     let named = file.file.profile.iter();
     named.filter_map(|(name, written)| {
         let profile = profiles.get(&ProfileName::from_recorded(name))?;
-        let line = file.text[..written.span().start.min(file.text.len())].matches('\n').count() + 1;
+        let line = file.line_at(written.span().start);
         (!profile.gate.enabled).then(|| PolicyWarning {
             id: WarningId::NoGate,
             subject: name.clone(),

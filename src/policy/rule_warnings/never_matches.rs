@@ -3,7 +3,7 @@
 
 use super::{
     super::command::{
-        pattern::{Element, TextPattern, WordSource},
+        pattern::{Element, Regexes, TextPattern, WordSource},
         rule::{Decision, RuleAt, RuleSource},
         tool_options,
     },
@@ -30,18 +30,11 @@ const TAKE_LINES: [&str; 16] = [
 ];
 
 /// Each thing because of which the rule matches nothing.
-pub(super) fn problems(source: &RuleSource, gates: Gates) -> Vec<String> {
-    let of_argv = [
-        program_with_blank,
-        word_with_blank,
-        operator,
-        keyword,
-        assignment,
-        home,
-        no_room_for_flags,
-        odd_flag,
-    ];
+pub(super) fn problems(source: &RuleSource, gates: Gates, regexes: &Regexes) -> Vec<String> {
+    let of_argv = [program_with_blank, word_with_blank, operator, keyword, assignment, home];
     let mut found: Vec<String> = of_argv.into_iter().filter_map(|check| check(source)).collect();
+    found.extend(no_room_for_flags(source, regexes));
+    found.extend(odd_flag(source));
     found.extend(principal(source));
     found.extend(directory(source));
     if source.at == Some(RuleAt::Tree) && source.decision == Decision::Allow && gates == Gates::None {
@@ -144,12 +137,14 @@ fn home(source: &RuleSource) -> Option<String> {
 }
 
 /// Flags are words, too: a pattern that lists every word has to have them.
-fn no_room_for_flags(source: &RuleSource) -> Option<String> {
+fn no_room_for_flags(source: &RuleSource, regexes: &Regexes) -> Option<String> {
     let flag = source.flags.first()?;
-    let takes_some_flag = |word: &WordSource| match Element::compile(word) {
+    let takes_some_flag = |word: &WordSource| match Element::compile(word, regexes) {
         Ok(Element::OneOf(patterns)) => patterns.iter().any(|pattern| match pattern {
             TextPattern::Literal(text) => text.starts_with('-'),
-            TextPattern::Expression(_) => source.flags.iter().any(|flag| pattern.accepts(flag)),
+            TextPattern::Glob(_) | TextPattern::Expression(_) => {
+                source.flags.iter().any(|flag| pattern.accepts(flag))
+            }
         }),
         Ok(Element::Rest) | Err(_) => true,
     };

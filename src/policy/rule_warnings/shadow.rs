@@ -1,8 +1,10 @@
 //! Finds rules that decide nothing, because a stricter one matches whatever they match.
 
+use std::cell::Cell;
+
 use super::{
     super::command::{
-        pattern::{Element, TextPattern, WordSource},
+        pattern::{Element, Regexes, TextPattern, WordSource},
         rule::{Decision, RuleMode},
     },
     WrittenRule, is_rest, texts,
@@ -14,6 +16,9 @@ const COMPARED_RULES_MAX: usize = 1_000;
 /// Words of two rules that are compared. Longer ones are not.
 const COMPARED_WORDS_MAX: usize = 32;
 
+/// Texts of one rule that are held against those of another, in all. When so many are done, no more rules are compared.
+const COMPARISONS_MAX: usize = 20_000_000;
+
 /// A word as it is written, and what it accepts.
 struct ComparedWord<'a> {
     source: &'a WordSource,
@@ -21,15 +26,16 @@ struct ComparedWord<'a> {
 }
 
 /// The rules that a stricter one covers, by their places, each with what is odd about it.
-pub(super) fn find(rules: &[WrittenRule<'_>]) -> Vec<(usize, String)> {
+pub(super) fn find(rules: &[WrittenRule<'_>], regexes: &Regexes) -> Vec<(usize, String)> {
     if rules.len() > COMPARED_RULES_MAX {
         return Vec::new();
     }
-    let compared: Vec<Vec<ComparedWord<'_>>> = rules.iter().map(compared).collect();
+    let compared: Vec<Vec<ComparedWord<'_>>> = rules.iter().map(|rule| compared(rule, regexes)).collect();
+    let left = Cell::new(COMPARISONS_MAX);
     let mut found = Vec::new();
     for (at, rule) in rules.iter().enumerate() {
         let covers = |other: usize| {
-            is_unconditional(&rules[other], rule) && covers_all(&compared[other], &compared[at])
+            is_unconditional(&rules[other], rule) && covers_all(&compared[other], &compared[at], &left)
         };
         let Some(by) = (0..rules.len()).find(|other| covers(*other)) else { continue };
         let by = rules[by].source;
@@ -42,8 +48,8 @@ pub(super) fn find(rules: &[WrittenRule<'_>]) -> Vec<(usize, String)> {
     found
 }
 
-fn compared<'a>(rule: &WrittenRule<'a>) -> Vec<ComparedWord<'a>> {
-    let word = |source| ComparedWord { source, accepted: Element::compile(source).ok() };
+fn compared<'a>(rule: &WrittenRule<'a>, regexes: &Regexes) -> Vec<ComparedWord<'a>> {
+    let word = |source| ComparedWord { source, accepted: Element::compile(source, regexes).ok() };
     rule.source.argv.iter().map(word).collect()
 }
 
@@ -63,22 +69,32 @@ fn is_unconditional(by: &WrittenRule<'_>, of: &WrittenRule<'_>) -> bool {
 }
 
 /// Whether a pattern matches everything that another one matches. False where that is not plain to see.
-fn covers_all(by: &[ComparedWord<'_>], of: &[ComparedWord<'_>]) -> bool {
-    match (by.split_first(), of.split_first()) {
-        (None, None) => true,
-        (None, Some(_)) => false,
-        (Some((word, rest)), _) if is_rest(word.source) && rest.is_empty() => true,
-        (Some((word, rest)), _) if is_rest(word.source) => {
-            covers_all(rest, of) || of.split_first().is_some_and(|(_, of)| covers_all(by, of))
+fn covers_all(by: &[ComparedWord<'_>], of: &[ComparedWord<'_>], left: &Cell<usize>) -> bool {
+    // What holds for by[..i] against of[..j]: one row at a time, whatever the number of `**`.
+    let mut row = vec![false; of.len() + 1];
+    row[0] = true;
+    for word in by {
+        if is_rest(word.source) {
+            for at in 1..row.len() {
+                row[at] |= row[at - 1];
+            }
+            continue;
         }
-        (Some(_), None) => false,
-        (Some((word, rest)), Some((other, others))) => {
-            !is_rest(other.source) && covers_word(word, other) && covers_all(rest, others)
+        for at in (1..row.len()).rev() {
+            let other = &of[at - 1];
+            row[at] = row[at - 1] && !is_rest(other.source) && covers_word(word, other, left);
         }
+        row[0] = false;
     }
+    row[of.len()]
 }
 
-fn covers_word(by: &ComparedWord<'_>, of: &ComparedWord<'_>) -> bool {
+fn covers_word(by: &ComparedWord<'_>, of: &ComparedWord<'_>, left: &Cell<usize>) -> bool {
+    let comparisons = (1 + texts(by.source).len()) * (1 + texts(of.source).len());
+    left.set(left.get().saturating_sub(comparisons));
+    if left.get() == 0 {
+        return false;
+    }
     if by.source == of.source || texts(by.source).iter().any(|text| text == "*") {
         return true;
     }
@@ -90,7 +106,9 @@ fn covers_word(by: &ComparedWord<'_>, of: &ComparedWord<'_>) -> bool {
         TextPattern::Literal(word) => {
             !word.contains("..") && patterns.iter().any(|pattern| pattern.accepts(word))
         }
-        TextPattern::Expression(_) => texts(by.source).iter().any(|by| by == text || covers_glob(by, text)),
+        TextPattern::Glob(_) | TextPattern::Expression(_) => {
+            texts(by.source).iter().any(|by| by == text || covers_glob(by, text))
+        }
     };
     // A regular expression has no texts.
     let texts = texts(of.source);

@@ -139,10 +139,9 @@ impl Places {
 fn is_there(text: &TextPattern, path: &str) -> bool {
     let wanted = match text {
         TextPattern::Literal(literal) => steps_up(literal, "../"),
-        TextPattern::Expression(regex) => {
-            let text = regex.as_str();
-            steps_up(text.strip_prefix("(?s)^").unwrap_or(text), "\\.\\./")
-        }
+        TextPattern::Glob(glob) => steps_up(&glob.beginning(), "../"),
+        // It begins with what makes it match whole texts.
+        TextPattern::Expression(_) => 0,
     };
     wanted == steps_up(path, "../") && text.accepts(path)
 }
@@ -208,6 +207,7 @@ pub(super) fn plain(path: &str) -> String {
 pub(super) fn is_about_paths(text: &TextPattern) -> bool {
     match text {
         TextPattern::Literal(literal) => literal.contains('/'),
+        TextPattern::Glob(glob) => glob.names('/'),
         TextPattern::Expression(regex) => regex.as_str().contains('/'),
     }
 }
@@ -215,11 +215,16 @@ pub(super) fn is_about_paths(text: &TextPattern) -> bool {
 /// Whether it begins with a dot, and so at the working directory.
 pub(super) fn is_relative(text: &TextPattern) -> bool {
     match text {
-        TextPattern::Literal(literal) => literal.starts_with("./") || literal.starts_with("../"),
+        TextPattern::Literal(literal) => begins_with_dot(literal),
+        TextPattern::Glob(glob) => begins_with_dot(&glob.beginning()),
         TextPattern::Expression(regex) => {
             regex.as_str().contains("^\\./") || regex.as_str().contains("^\\.\\./")
         }
     }
+}
+
+fn begins_with_dot(path: &str) -> bool {
+    path.starts_with("./") || path.starts_with("../")
 }
 
 #[cfg(test)]

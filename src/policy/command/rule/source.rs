@@ -205,6 +205,13 @@ pub enum RuleError {
     /// `starts` on a rule that lets nothing run.
     #[error("starts: only an allowing or asking rule can say what its command may start")]
     StartsOfDeny,
+    /// With its examples, those of the policy are more than are tried.
+    #[error(
+        "with its examples, those of the policy are too much to try: the words of a rule times the bytes of its examples, of all rules \
+         together, may be {} million",
+        super::super::examples::WORK_MAX / 1_000_000
+    )]
+    Examples,
     /// The rule misses one of its `matches`.
     #[error("matches: the rule does not match its own example {0:?}")]
     ExampleMissed(String),

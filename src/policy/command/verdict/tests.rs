@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use super::super::evaluate_rules;
 use super::{
     super::{
-        examples,
+        examples::{self, ExampleBudget},
+        pattern::Regexes,
         program::{FileId, NominalResolver, PathStability},
         rule::{RuleError, RuleMode, RuleSource, base_name},
     },
@@ -76,9 +77,10 @@ fn rules() -> Vec<Rule> {
     file.rule
         .iter()
         .map(|source| {
-            let rule =
-                Rule::compile(source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{}: {e}", source.id));
-            examples::check(source, &rule).unwrap_or_else(|e| panic!("{}: {e}", source.id));
+            let rule = Rule::compile(source, RuleMode::Enforce, &Regexes::default())
+                .unwrap_or_else(|e| panic!("{}: {e}", source.id));
+            examples::check(source, &rule, &ExampleBudget::default())
+                .unwrap_or_else(|e| panic!("{}: {e}", source.id));
             rule
         })
         .collect()
@@ -131,7 +133,9 @@ fn in_work() -> RequestContext {
 
 fn rules_of(text: &str) -> Vec<Rule> {
     let file: CaseFile = toml::from_str(text).unwrap_or_else(|e| panic!("{e}"));
-    let compile = |source| Rule::compile(source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
+    let compile = |source| {
+        Rule::compile(source, RuleMode::Enforce, &Regexes::default()).unwrap_or_else(|e| panic!("{e}"))
+    };
     file.rule.iter().map(compile).collect()
 }
 
@@ -333,9 +337,17 @@ fn the_cause_names_the_rule_and_the_command() {
 fn a_rule_that_misses_its_own_examples_does_not_compile() {
     let source = |text: &str| -> RuleSource { toml::from_str(text).unwrap_or_else(|e| panic!("{e}")) };
     let missed = source("id='a'\ndecision='deny'\nargv=['ls']\nmatches=['ls x']");
-    let rule = Rule::compile(&missed, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(examples::check(&missed, &rule), Err(RuleError::ExampleMissed("ls x".into())));
+    let rule =
+        Rule::compile(&missed, RuleMode::Enforce, &Regexes::default()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(
+        examples::check(&missed, &rule, &ExampleBudget::default()),
+        Err(RuleError::ExampleMissed("ls x".into()))
+    );
     let caught = source("id='a'\ndecision='deny'\nargv=['ls', '**']\nrejects=['ls x']");
-    let rule = Rule::compile(&caught, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(examples::check(&caught, &rule), Err(RuleError::ExampleCaught("ls x".into())));
+    let rule =
+        Rule::compile(&caught, RuleMode::Enforce, &Regexes::default()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(
+        examples::check(&caught, &rule, &ExampleBudget::default()),
+        Err(RuleError::ExampleCaught("ls x".into()))
+    );
 }

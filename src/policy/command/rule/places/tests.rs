@@ -5,7 +5,7 @@ use super::{
     *,
 };
 use crate::policy::command::{
-    pattern::Match,
+    pattern::{Match, Regexes},
     program::{NominalResolver, resolve_command},
     shell::Word,
 };
@@ -46,7 +46,8 @@ fn answer_in(cwd: &str, decision: &str, pattern: &str, given: &str, place: &str)
 fn answer_from(from: &[&str], cwd: &str, decision: &str, pattern: &str, given: &str, place: &str) -> Match {
     let source = format!("id = 'a'\ndecision = '{decision}'\nargv = ['{pattern}', '**']");
     let source: RuleSource = toml::from_str(&source).unwrap_or_else(|e| panic!("{e}"));
-    let rule = Rule::compile(&source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
+    let rule =
+        Rule::compile(&source, RuleMode::Enforce, &Regexes::default()).unwrap_or_else(|e| panic!("{e}"));
     let place = match place {
         "" => LineCwd::Start,
         "?" => LineCwd::Unknown,

@@ -6,7 +6,8 @@ use super::*;
 fn a_rule_for_a_wrapper_allows_no_option_that_hides_its_command() {
     let rule = "id='a'\ndecision='allow'\nargv=[['env','bash','sudo','nice','strace'],'**']";
     let allowed: RuleSource = toml::from_str(rule).unwrap_or_else(|e| panic!("{e}"));
-    let rules = [Rule::compile(&allowed, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"))];
+    let rules =
+        [Rule::compile(&allowed, RuleMode::Enforce, &Regexes::default()).unwrap_or_else(|e| panic!("{e}"))];
     let decide = |line: &str| verdict(CommandInput::ShellLine(line, Dialect::Bash), &rules).decision;
     for line in [
         "env -S 'git push'",
@@ -62,7 +63,7 @@ fn a_variable_that_becomes_arithmetic_hides_what_is_in_it() {
 fn what_a_shell_takes_for_itself_is_seen_through_where_all_but_one_program_is_allowed() {
     let parse = |rule: &str| -> Rule {
         let source: RuleSource = toml::from_str(rule).unwrap_or_else(|e| panic!("{e}"));
-        Rule::compile(&source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"))
+        Rule::compile(&source, RuleMode::Enforce, &Regexes::default()).unwrap_or_else(|e| panic!("{e}"))
     };
     let rules = [
         parse("id='all'\ndecision='allow'\nargv=['**']"),
@@ -90,7 +91,7 @@ fn what_a_shell_takes_for_itself_is_seen_through_where_all_but_one_program_is_al
 fn what_runs_another_version_or_machines_program_hides_it() {
     let parse = |rule: &str| -> Rule {
         let source: RuleSource = toml::from_str(rule).unwrap_or_else(|e| panic!("{e}"));
-        Rule::compile(&source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"))
+        Rule::compile(&source, RuleMode::Enforce, &Regexes::default()).unwrap_or_else(|e| panic!("{e}"))
     };
     let all = parse("id='all'\ndecision='allow'\nargv=['**']");
     let no = parse("id='no'\ndecision='deny'\nargv=['rm','**']");
@@ -133,7 +134,7 @@ impl ProgramResolver for Changeable {
 fn a_path_that_the_same_line_may_have_made_a_link_is_asked_about() {
     let parse = |rule: &str| -> Rule {
         let source: RuleSource = toml::from_str(rule).unwrap_or_else(|e| panic!("{e}"));
-        Rule::compile(&source, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"))
+        Rule::compile(&source, RuleMode::Enforce, &Regexes::default()).unwrap_or_else(|e| panic!("{e}"))
     };
     let rules = [
         parse("id='all'\ndecision='allow'\nargv=['**']"),
@@ -177,7 +178,8 @@ impl ProgramResolver for TwoTools {
 fn what_runs_without_a_path_is_another_program_where_the_system_has_another() {
     let rule = "id='a'\ndecision='allow'\nargv=[['tool','ls'],'**']";
     let allowed: RuleSource = toml::from_str(rule).unwrap_or_else(|e| panic!("{e}"));
-    let rules = [Rule::compile(&allowed, RuleMode::Enforce).unwrap_or_else(|e| panic!("{e}"))];
+    let rules =
+        [Rule::compile(&allowed, RuleMode::Enforce, &Regexes::default()).unwrap_or_else(|e| panic!("{e}"))];
     let decide = |line: &str, lookup, env: &[(&str, &str)]| {
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let request = RequestContext { env, ..in_work() };
