@@ -117,7 +117,7 @@ pub enum ReapError {
 pub fn list(state: &Path) -> Result<Vec<Quarantined>, StatefileError> {
     match statefile::read::<QuarantineRecord>(&state.join(NAME)) {
         Ok(list) => Ok(list.entries.into_iter().filter_map(from_record).collect()),
-        Err(StatefileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) if error.is_missing() => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }

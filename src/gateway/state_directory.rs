@@ -38,10 +38,31 @@ pub enum StateError {
     /// Another gateway has it.
     #[error("the state directory {} belongs to a gateway that runs", crate::printable::path(.0))]
     InUse(PathBuf),
+    /// What says its format cannot be read.
+    #[error("cannot read the state file {}", crate::printable::path(path))]
+    FormatFile {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// What says its format is damaged.
+    #[error(
+        "the state file {} is damaged: it says {found:?}, and has the number of the directory's format; if this build has written the \
+         directory, put {FORMAT} there",
+        crate::printable::path(path)
+    )]
+    GarbledFormat {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        found: String,
+    },
     /// Another build, with another format, has written it.
     #[error(
-        "the state directory {} has format {found}, and this build uses format {FORMAT}: start the build that wrote it, \
-         stop that build with SIGINT, which ends its commands, and move the directory away",
+        "the state directory {} has format {found}, as its file {FORMAT_FILE} says, and this build uses format {FORMAT}: start the build that \
+         wrote it, stop that build with SIGINT, which ends its commands, and move the directory away",
         crate::printable::path(path)
     )]
     Format {
@@ -120,9 +141,14 @@ impl StateDirectory {
 /// Refuses a directory of another format, and creates what a new one needs.
 fn prepare(directory: &Path) -> Result<(), StateError> {
     let failed = |source| StateError::Unusable { path: directory.to_owned(), source };
-    match format_of(directory).map_err(failed)? {
+    let file = directory.join(FORMAT_FILE);
+    let found = format_of(directory, &file);
+    match found.map_err(|source| StateError::FormatFile { path: file.clone(), source })? {
         None => write_format(directory).map_err(failed)?,
         Some(found) if found == FORMAT.to_string() => {}
+        Some(found) if found.parse::<u32>().is_err() => {
+            return Err(StateError::GarbledFormat { path: file, found });
+        }
         Some(found) => return Err(StateError::Format { path: directory.to_owned(), found }),
     }
     for part in ["sessions", "terminals"] {
@@ -133,8 +159,8 @@ fn prepare(directory: &Path) -> Result<(), StateError> {
 }
 
 /// The format of a state directory; `None` if no gateway has used the directory.
-fn format_of(directory: &Path) -> io::Result<Option<String>> {
-    match text_file::read_text(&directory.join(FORMAT_FILE), FORMAT_MAX_BYTES) {
+fn format_of(directory: &Path, file: &Path) -> io::Result<Option<String>> {
+    match text_file::read_text(file, FORMAT_MAX_BYTES) {
         // A crash of the host may leave an empty file.
         Ok(text) if text.is_empty() => Ok(None),
         Ok(text) => Ok(Some(crate::printable::line(text.trim()).into_owned())),
@@ -169,6 +195,11 @@ mod tests {
             let error = StateDirectory::open(&state(name)).unwrap_err();
             assert!(matches!(&error, StateError::Format { found, .. } if found == expected), "{error}");
             assert!(!state(name).join("terminals").exists());
+        }
+        for garbled in [&b"x2"[..], b"2 2", b"\0\0", b"\xff\xfe"] {
+            fs::write(state("newer/format"), garbled).unwrap();
+            let error = StateDirectory::open(&state("newer")).unwrap_err().to_string();
+            assert!(error.contains(&state("newer/format").display().to_string()), "{error}");
         }
     }
 }

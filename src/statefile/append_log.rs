@@ -19,7 +19,7 @@ use std::{
 use prost::Message;
 use sha2::{Digest, Sha256};
 
-use super::{MAGIC, StatefileError, TEMP_SUFFIX, create, read_at_most};
+use super::{MAGIC, StatefileError, StatefileProblem, TEMP_SUFFIX, create, read_at_most};
 
 /// The version that is written, and the only one that is read.
 const VERSION: u32 = 2;
@@ -152,9 +152,11 @@ impl AppendLog {
 /// Reads a file of messages.
 ///
 /// # Errors
-/// [`ReadError`] when nothing in it can be read.
+/// [`StatefileError`] when nothing in it can be read.
 pub fn read<M: Message + Default>(path: &Path) -> Result<LogContents<M>, StatefileError> {
-    decode(&read_at_most(path, FILE_MAX_BYTES).map_err(StatefileError::Read)?)
+    let contents =
+        read_at_most(path, FILE_MAX_BYTES).map_err(StatefileProblem::Read).and_then(|bytes| decode(&bytes));
+    contents.map_err(|problem| StatefileError { path: path.to_owned(), problem })
 }
 
 fn header() -> Vec<u8> {
@@ -178,18 +180,22 @@ fn checksum(length: u32, message: &[u8]) -> [u8; 8] {
     whole[..8].try_into().expect("the first 8 of 32 are 8")
 }
 
-fn decode<M: Message + Default>(bytes: &[u8]) -> Result<LogContents<M>, StatefileError> {
+fn decode<M: Message + Default>(bytes: &[u8]) -> Result<LogContents<M>, StatefileProblem> {
     let mut contents = LogContents { messages: Vec::new(), length: 0, condition: LogCondition::Intact };
     let Some((header, mut rest)) = bytes.split_at_checked(HEADER_BYTES) else {
         // A file whose first message was not written to its end.
-        return if self::header().starts_with(bytes) { Ok(contents) } else { Err(StatefileError::BadMagic) };
+        return if self::header().starts_with(bytes) {
+            Ok(contents)
+        } else {
+            Err(StatefileProblem::BadMagic)
+        };
     };
     if !header.starts_with(&MAGIC) {
-        return Err(StatefileError::BadMagic);
+        return Err(StatefileProblem::BadMagic);
     }
     let version = number(header, 8);
     if version != VERSION {
-        return Err(StatefileError::Version(version));
+        return Err(StatefileProblem::Version(version));
     }
     contents.length = HEADER_BYTES as u64;
     while !rest.is_empty() {
@@ -287,7 +293,9 @@ mod tests {
             let mut flipped = whole.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             match decode::<String>(&flipped) {
-                Err(StatefileError::BadMagic | StatefileError::Version(_)) => assert!(bit < HEADER_BYTES * 8),
+                Err(StatefileProblem::BadMagic | StatefileProblem::Version(_)) => {
+                    assert!(bit < HEADER_BYTES * 8)
+                }
                 Err(error) => panic!("bit {bit}: {error}"),
                 Ok(back) => {
                     assert!(matches!(back.condition, LogCondition::Damaged { .. }), "bit {bit}");

@@ -15,7 +15,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::OpenOptionsExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use prost::Message;
@@ -34,21 +34,39 @@ pub const TEMP_SUFFIX: &str = ".new";
 
 /// A file holds no message that can be used.
 #[derive(Debug, thiserror::Error)]
-pub enum StatefileError {
+#[error("the state file {}", crate::printable::path(path))]
+pub struct StatefileError {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    #[source]
+    pub problem: StatefileProblem,
+}
+
+impl StatefileError {
+    /// Whether there is no such file.
+    pub fn is_missing(&self) -> bool {
+        matches!(&self.problem, StatefileProblem::Read(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+pub enum StatefileProblem {
     /// It cannot be read.
-    #[error("read it")]
+    #[error("cannot be read")]
     Read(#[source] io::Error),
     /// There is nothing in it.
-    #[error("it is empty")]
+    #[error("is empty")]
     Empty,
     /// It does not begin as one of these files does.
-    #[error("it is no file of Provost's")]
+    #[error("is no file of Provost's")]
     BadMagic,
     /// It is of a version that this build does not know.
-    #[error("it is of version {0}, and this build reads version {VERSION}")]
+    #[error("is of version {0}, and this build reads version {VERSION}")]
     Version(u32),
     /// It is shorter than it says, or longer.
-    #[error("it holds {held} bytes where it says {said}")]
+    #[error("holds {held} bytes where it says {said}")]
     Length {
         /// What it says.
         said: u64,
@@ -56,10 +74,10 @@ pub enum StatefileError {
         held: u64,
     },
     /// It is not as it was written.
-    #[error("its checksum does not fit")]
+    #[error("has another checksum than its content")]
     Checksum,
     /// It is as it was written, and is not such a message.
-    #[error("it holds another message")]
+    #[error("holds another message")]
     Message(#[source] prost::DecodeError),
 }
 
@@ -94,10 +112,11 @@ fn create(path: &Path) -> io::Result<File> {
 /// Reads a file.
 ///
 /// # Errors
-/// [`ReadError`].
+/// [`StatefileError`].
 pub fn read<M: Message + Default>(path: &Path) -> Result<M, StatefileError> {
     let limit = (HEADER_BYTES + MESSAGE_MAX_BYTES) as u64 + 1;
-    decode(&read_at_most(path, limit).map_err(StatefileError::Read)?)
+    let message = read_at_most(path, limit).map_err(StatefileProblem::Read).and_then(|bytes| decode(&bytes));
+    message.map_err(|problem| StatefileError { path: path.to_owned(), problem })
 }
 
 fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
@@ -123,15 +142,15 @@ fn encode(message: &impl Message) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, StatefileError> {
+fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, StatefileProblem> {
     if bytes.is_empty() {
-        return Err(StatefileError::Empty);
+        return Err(StatefileProblem::Empty);
     }
     if !bytes.starts_with(&MAGIC) {
-        return Err(StatefileError::BadMagic);
+        return Err(StatefileProblem::BadMagic);
     }
     let Some((header, message)) = bytes.split_at_checked(HEADER_BYTES) else {
-        return Err(StatefileError::Length { said: HEADER_BYTES as u64, held: bytes.len() as u64 });
+        return Err(StatefileProblem::Length { said: HEADER_BYTES as u64, held: bytes.len() as u64 });
     };
     let number = |from: usize| {
         let four = header[from..from + 4].try_into().expect("a range of four is an array of four");
@@ -140,16 +159,16 @@ fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, StatefileError> {
     // Before the checksum: another version may be made up otherwise.
     let version = number(8);
     if version != VERSION {
-        return Err(StatefileError::Version(version));
+        return Err(StatefileProblem::Version(version));
     }
     let (stated, held) = (u64::from(number(12)), message.len() as u64);
     if stated != held {
-        return Err(StatefileError::Length { said: stated, held });
+        return Err(StatefileProblem::Length { said: stated, held });
     }
     if header[16..] != checksum(&header[..16], message) {
-        return Err(StatefileError::Checksum);
+        return Err(StatefileProblem::Checksum);
     }
-    M::decode(message).map_err(StatefileError::Message)
+    M::decode(message).map_err(StatefileProblem::Message)
 }
 
 fn checksum(head: &[u8], message: &[u8]) -> [u8; 32] {
@@ -189,7 +208,7 @@ mod tests {
             assert!(decode::<String>(&whole[..length]).is_err(), "{length} bytes");
         }
         let longer = [&whole[..], b"x"].concat();
-        assert!(matches!(decode::<String>(&longer), Err(StatefileError::Length { .. })));
+        assert!(matches!(decode::<String>(&longer), Err(StatefileProblem::Length { .. })));
     }
 
     #[test]
@@ -199,10 +218,12 @@ mod tests {
         for version in [1, 3] {
             later[8] = version;
             let refused = decode::<String>(&later);
-            assert!(matches!(refused, Err(StatefileError::Version(read)) if read == u32::from(version)));
+            assert!(matches!(refused, Err(StatefileProblem::Version(read)) if read == u32::from(version)));
         }
-        assert!(matches!(decode::<String>(b""), Err(StatefileError::Empty)));
-        assert!(matches!(decode::<String>(b"[toml]"), Err(StatefileError::BadMagic)));
-        assert!(matches!(read::<String>(Path::new("/proc/none")), Err(StatefileError::Read(_))));
+        assert!(matches!(decode::<String>(b""), Err(StatefileProblem::Empty)));
+        assert!(matches!(decode::<String>(b"[toml]"), Err(StatefileProblem::BadMagic)));
+        let missing = read::<String>(Path::new("/proc/none")).unwrap_err();
+        assert!(missing.is_missing());
+        assert_eq!(missing.to_string(), "the state file /proc/none");
     }
 }

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     proto::state::{KnownFile, WorkspaceRecord, known_file},
-    statefile::{self, MESSAGE_MAX_BYTES, StatefileError},
+    statefile::{self, MESSAGE_MAX_BYTES},
     sys::{credentials, rights::Rights},
 };
 
@@ -113,7 +113,7 @@ impl BaselineStore {
                 Some(record.files.into_iter().filter_map(decode_file).collect())
             }
             Ok(_) => None,
-            Err(StatefileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) if error.is_missing() => None,
             Err(error) => {
                 tracing::error!(file = ?self.path, %error, "the stored baseline of a workspace cannot be read");
                 None

@@ -310,7 +310,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 fn read(path: &Path) -> Result<Vec<Arc<Authority>>, AuthorityError> {
     let record: AuthorityRecord = match statefile::read(path) {
         Ok(record) => record,
-        Err(StatefileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.is_missing() => return Ok(Vec::new()),
         Err(error) => return Err(error.into()),
     };
     let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);

@@ -24,7 +24,7 @@ use crate::{
     },
     session::SessionId,
     statefile::{
-        StatefileError, TEMP_SUFFIX,
+        StatefileError, StatefileProblem, TEMP_SUFFIX,
         append_log::{self, AppendLog, LogCondition},
     },
     terminal::{id::TerminalId, state::exec_denials::CountedDenials},
@@ -265,7 +265,7 @@ impl LogFile {
 
     fn restore(file: PathBuf) -> (Self, Result<(), TerminalLogError>) {
         let error = match append_log::read::<TerminalLogRecord>(&file) {
-            Err(StatefileError::Read(error)) if error.kind() == io::ErrorKind::NotFound => {
+            Err(error) if error.is_missing() => {
                 return (Self::empty(AppendLog::new(file)), Ok(()));
             }
             Err(error) => TerminalLogError::from(error),
@@ -274,7 +274,10 @@ impl LogFile {
                 let damage = match contents.condition {
                     LogCondition::Intact => match AppendLog::resume(file.clone(), contents.length) {
                         Ok(series) => return (Self { entries, ..Self::empty(series) }, Ok(())),
-                        Err(error) => StatefileError::Read(error).into(),
+                        Err(error) => {
+                            StatefileError { path: file.clone(), problem: StatefileProblem::Read(error) }
+                                .into()
+                        }
                     },
                     LogCondition::Damaged { at } => TerminalLogError::Damaged(at),
                 };
