@@ -2,7 +2,10 @@
 //!
 //! Provost works below that cgroup only. Reads, and changes nothing.
 
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 use nix::errno::Errno;
 
@@ -58,6 +61,39 @@ pub fn find_named(group: &Path) -> Result<Vec<OwnCgroup>, Errno> {
             .cloned(),
     };
     Ok(first_of_each(named, |named| of(named).and_then(complete)))
+}
+
+/// Directories that a search looks into, and how deep: far more than a host has.
+const SEARCHED_DIRECTORIES_MAX: usize = 100_000;
+const SEARCHED_DEPTH_MAX: usize = 16;
+
+/// The cgroups of this name, wherever they are, in every hierarchy. For names that nothing else has.
+///
+/// # Errors
+/// As [`find_own`].
+pub fn search(name: &OsStr) -> Result<Vec<OwnCgroup>, Errno> {
+    let mut found = Vec::new();
+    let mut left = SEARCHED_DIRECTORIES_MAX;
+    for root in find_named(Path::new("/"))? {
+        let mut searched = vec![(root.path.clone(), 0)];
+        while let Some((directory, depth)) = searched.pop()
+            && left > 0
+        {
+            left -= 1;
+            // One that is removed meanwhile has nothing.
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    continue;
+                }
+                if entry.file_name() == name {
+                    found.push(OwnCgroup { path: entry.path(), ..root.clone() });
+                } else if depth < SEARCHED_DEPTH_MAX {
+                    searched.push((entry.path(), depth + 1));
+                }
+            }
+        }
+    }
+    Ok(found)
 }
 
 fn read(name: &str) -> Result<String, Errno> {

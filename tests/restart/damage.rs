@@ -87,7 +87,7 @@ fn a_state_directory_of_an_older_build_is_refused_with_what_to_do() {
             .expect("provost can be started");
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{text}");
-        assert!(text.contains(&format!("has format {format}, and this build uses format 2")), "{text}");
+        assert!(text.contains(&format!("has format {format}, as its file format says")), "{text}");
         assert!(text.contains("stop that build with SIGINT"), "{text}");
         // The next round has the mark of a newer build.
         assert_eq!(state.join("format").exists(), format == "3", "the directory is left as it is");
@@ -166,6 +166,14 @@ async fn a_sandbox_whose_record_is_damaged_is_left_alone_and_can_be_reaped() {
         assert!(Process::all_marked(&marker).is_empty() && !directory.exists(), "{damage}");
         let (done, said) = provost(&gateway, &["reap", &id]);
         assert!(!done && said.contains(&id), "what is not listed is not touched: {said}");
+        // Its cgroups, too, in every hierarchy.
+        let left: Vec<PathBuf> = gateway
+            .group
+            .groups()
+            .into_iter()
+            .filter(|group| group.to_string_lossy().contains(&id))
+            .collect();
+        assert!(left.is_empty(), "{damage}: {left:?}");
         session.close().await;
         gateway.crash();
         gateway.group.destroy();

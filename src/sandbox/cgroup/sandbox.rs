@@ -3,6 +3,7 @@
 //! Touches only cgroups that were made for the sandbox or recorded with it.
 
 use std::{
+    ffi::OsStr,
     io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -13,7 +14,7 @@ use crate::{
     cgroup::{
         Hierarchy,
         directory::{self, CgroupError},
-        kill, leaf,
+        hierarchy, kill, leaf,
     },
     proto::supervisor::{CgroupDirectory, SandboxPlan, cgroup_directory},
     sandbox::cgroup::principal,
@@ -70,6 +71,17 @@ impl SandboxCgroup {
             })
         };
         Self { directories: plan.cgroups.iter().filter_map(recorded).collect() }
+    }
+
+    /// The cgroups that have the sandbox's name, of a sandbox whose record cannot be read. No two sandboxes have one name.
+    pub(crate) fn search(sandbox_id: &OsStr) -> Self {
+        let found = hierarchy::search(sandbox_id).unwrap_or_default();
+        let directories = found.into_iter().map(|one| SandboxCgroupDirectory {
+            path: one.path,
+            hierarchy: one.hierarchy,
+            controllers: one.controllers,
+        });
+        Self { directories: directories.collect() }
     }
 
     /// Kills everything in the sandbox, the supervisor included.

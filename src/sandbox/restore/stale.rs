@@ -1,6 +1,6 @@
 //! Ends sandboxes of an earlier gateway that are not adopted, and removes them.
 //!
-//! Kills by the recorded cgroup; without one it asks the supervisor to shut down. Nothing is removed of a sandbox
+//! Kills by the recorded cgroup, or by those of its name where the record is damaged; without one it asks the supervisor to shut down. Nothing is removed of a sandbox
 //! that may be alive. Blocks.
 
 use std::{
@@ -29,6 +29,8 @@ use crate::{
 
 /// How long one sandbox may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// What the name of every sandbox begins with: what has another name has no cgroup of a sandbox.
+const SANDBOX_PREFIX: &[u8] = b"sbx_";
 /// How many connections a supervisor may close without ending.
 const MAX_DIALS: u32 = 16;
 
@@ -51,9 +53,12 @@ pub enum RemoveStaleError {
 /// # Errors
 /// [`RemoveStaleError`]: the directory is still there.
 pub fn remove(directory: &Path) -> Result<(), RemoveStaleError> {
-    // Without a complete record the launch had not started a process.
-    let cgroup =
-        sandbox_state::read(directory).map_or_else(|_| SandboxCgroup::absent(), |state| state.cgroup);
+    // Without a record the launch had started no process; a damaged one does not say what there is.
+    let cgroup = match (sandbox_state::read(directory), directory.file_name()) {
+        (Ok(state), _) => state.cgroup,
+        (Err(_), Some(id)) if id.as_encoded_bytes().starts_with(SANDBOX_PREFIX) => SandboxCgroup::search(id),
+        (Err(_), _) => SandboxCgroup::absent(),
+    };
     match cgroup.kill()? {
         Killed::All => {}
         Killed::NoTree => end_by_socket(directory)?,
