@@ -5,6 +5,7 @@
 //! v2. Nothing here blocks.
 
 use std::{
+    cell::Cell,
     ffi::{CStr, CString},
     os::fd::OwnedFd,
 };
@@ -117,6 +118,8 @@ pub struct Leaf {
     pub limits: Vec<(String, String)>,
     /// Limits that could not be set.
     pub unset: Vec<LimitKind>,
+    /// Whether a process was seen to be OOM-killed in it.
+    pub(super) has_oom_kill: Cell<bool>,
 }
 
 /// The name of a terminal's leaf.
@@ -163,7 +166,13 @@ impl Leaves {
         limits: &LeafLimits,
         requirement: LimitRequirement,
     ) -> Result<Leaf, LeafError> {
-        let mut leaf = Leaf { name, cgroups: Vec::new(), limits: Vec::new(), unset: Vec::new() };
+        let mut leaf = Leaf {
+            name,
+            cgroups: Vec::new(),
+            limits: Vec::new(),
+            unset: Vec::new(),
+            has_oom_kill: Cell::new(false),
+        };
         match self.fill(&mut leaf, limits, requirement) {
             Ok(()) => Ok(leaf),
             Err(error) => {

@@ -70,6 +70,17 @@ impl Leaves {
         }
     }
 
+    /// What this file says in each cgroup below a leaf.
+    pub(super) fn nested_texts(&self, leaf: &Leaf, index: usize, file: &str) -> Vec<String> {
+        let mut texts = Vec::new();
+        if let Ok(top) = self.open_cgroup(leaf, index)
+            && has_nested(&top)
+        {
+            collect_texts(top, file, MAX_DEPTH, &mut texts);
+        }
+        texts
+    }
+
     fn open_cgroup(&self, leaf: &Leaf, index: usize) -> Result<OwnedFd, Errno> {
         openat(&self.directories[index].descriptor, leaf.name(), OFlag::O_RDONLY | DIRECTORY, Mode::empty())
     }
@@ -88,6 +99,19 @@ fn collect(group: OwnedFd, max: usize, depth: u32, pids: &mut Vec<i32>) {
         // A cgroup that was removed meanwhile was empty.
         if read_processes(&nested.0, max, pids).is_ok() && has_nested(&nested.0) {
             collect(nested.0, max, depth - 1, pids);
+        }
+    }
+}
+
+fn collect_texts(group: OwnedFd, file: &str, depth: u32, texts: &mut Vec<String>) {
+    for (nested, _) in nested(group) {
+        if let Ok(opened) = openat(&nested, file, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()) {
+            let mut buffer = [0; 4096];
+            let count = read(&opened, &mut buffer).unwrap_or_default();
+            texts.push(String::from_utf8_lossy(&buffer[..count]).into_owned());
+        }
+        if depth > 0 && has_nested(&nested) {
+            collect_texts(nested, file, depth - 1, texts);
         }
     }
 }

@@ -36,8 +36,7 @@ impl Leaves {
                     }
                     if has("memory") {
                         usage.memory_peak_bytes = self.number(leaf, index, "memory.peak");
-                        let events = self.read(leaf, index, "memory.events").unwrap_or_default();
-                        usage.memory_limit_hit |= keyed(&events, "oom_kill").is_some_and(|count| count > 0);
+                        usage.memory_limit_hit |= self.has_oom_kill(leaf, index, "memory.events");
                     }
                     if has("io") {
                         usage.io_bytes = self.read(leaf, index, "io.stat").ok().map(|text| io_bytes(&text));
@@ -45,13 +44,23 @@ impl Leaves {
                 }
                 Hierarchy::V1 if has("memory") => {
                     usage.memory_peak_bytes = self.number(leaf, index, "memory.max_usage_in_bytes");
-                    let control = self.read(leaf, index, "memory.oom_control").unwrap_or_default();
-                    usage.memory_limit_hit |= keyed(&control, "oom_kill").is_some_and(|count| count > 0);
+                    usage.memory_limit_hit |= self.has_oom_kill(leaf, index, "memory.oom_control");
                 }
                 Hierarchy::V1 => {}
             }
         }
+        // A nested cgroup goes, with its count, as soon as it is empty.
+        usage.memory_limit_hit |= leaf.has_oom_kill.get();
+        leaf.has_oom_kill.set(usage.memory_limit_hit);
         usage
+    }
+
+    /// Whether a process was OOM-killed in the leaf or below it. Version 1, and version 2 with `memory_localevents`, count in the
+    /// cgroup of the process alone (cgroups(7), `memory_events` of Linux).
+    fn has_oom_kill(&self, leaf: &Leaf, index: usize, file: &str) -> bool {
+        let is_counted = |text: &str| keyed(text, "oom_kill").is_some_and(|count| count > 0);
+        is_counted(&self.read(leaf, index, file).unwrap_or_default())
+            || self.nested_texts(leaf, index, file).iter().any(|text| is_counted(text))
     }
 
     fn number(&self, leaf: &Leaf, index: usize, file: &str) -> Option<u64> {
