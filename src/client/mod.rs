@@ -6,6 +6,7 @@
 
 mod advice;
 mod denial;
+mod ended;
 mod front_end;
 mod giving_stream;
 mod new_terminal;
@@ -34,6 +35,7 @@ use crate::proto::v1::{
 
 pub use advice::{advice_when_denied, advice_when_not_started};
 pub use denial::{denial_json, denial_line, denial_lines};
+pub use ended::{ended_json, ended_line};
 pub use front_end::FrontEnd;
 pub use new_terminal::{new_terminal, session_in_bytes, terminal_in_bytes};
 pub use refusal::{

@@ -19,7 +19,7 @@ use super::{
     session::ExecSession,
 };
 use crate::{
-    client::denial_lines,
+    client::{denial_lines, ended_line},
     proto::v1::{self, outcome::End, run_response::Event},
     signal,
 };
@@ -103,7 +103,8 @@ fn notes(outcome: &v1::Outcome) -> String {
         | v1::ExitCause::Killed
         | v1::ExitCause::Shutdown => None,
     };
-    let lines = denial_lines(outcome).chain(limit.map(str::to_owned));
+    let ended = ended_line(outcome, "what is to go on needs a process of its own, in the foreground");
+    let lines = denial_lines(outcome).chain(limit.map(str::to_owned)).chain(ended);
     lines.map(|line| format!("provost: {line}\n")).collect()
 }
 

@@ -9,7 +9,7 @@ use super::{
     output::Shown,
 };
 use crate::{
-    client::{advice_when_denied, denial_json, denial_lines, unreachable_json},
+    client::{advice_when_denied, denial_json, denial_lines, ended_json, ended_line, unreachable_json},
     printable,
     proto::v1::{self, ExitCause, outcome::End},
 };
@@ -32,6 +32,10 @@ pub(super) fn of_command(
     }
     if let Some(outcome) = &terminal.outcome {
         for line in denial_lines(outcome) {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        if let Some(line) = ended_line(outcome, "`start_command` starts one that goes on") {
             text.push_str(&line);
             text.push('\n');
         }
@@ -133,6 +137,9 @@ fn details(terminal: &v1::Terminal) -> Value {
     if !outcome.exec_denials.is_empty() {
         details["exec_denials"] = outcome.exec_denials.iter().map(denial_json).collect();
         details["exec_denials_omitted"] = outcome.exec_denials_omitted.into();
+    }
+    if let Some(ended) = ended_json(outcome) {
+        details["ended"] = ended;
     }
     if let Some(unreachable) = &outcome.unreachable {
         details["unreachable"] = unreachable_json(unreachable);

@@ -3,11 +3,28 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../acp/shim_peer.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod acp_peer;
+
+#[path = "../exec_server/peer.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod peer;
+
+#[path = "../exec_server/socket.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod socket;
+
+#[path = "../mcp/peer.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod mcp_peer;
+
 mod create;
 mod ends;
 mod identity;
 mod input;
 mod isolation;
+mod left_running;
 mod owner_process;
 mod reaping;
 mod refusals;

@@ -95,6 +95,10 @@ export interface Outcome {
   /** Such as `SIGKILL`. */
   readonly signal: string | undefined;
   readonly cause: Cause;
+  /** Processes that the command had left running when it ended by itself: they ended with it. */
+  readonly endedProcesses: number;
+  /** The names of their programs, each once, at most 8. */
+  readonly endedCommands: readonly string[];
   /** The whole message, with usage and changes of the workspace. */
   readonly message: Outcome__Output;
 }
@@ -162,6 +166,8 @@ export function outcomeOf(message: Outcome__Output): Outcome {
     exitCode: message.end === "exitCode" ? message.exitCode : undefined,
     signal: message.end === "signal" ? message.signal : undefined,
     cause: message.cause.replace("EXIT_CAUSE_", "") as Cause,
+    endedProcesses: message.endedProcesses,
+    endedCommands: message.endedCommands,
     message,
   };
 }

@@ -7,7 +7,7 @@ use agent_client_protocol_schema::v1::TerminalExitStatus;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{denial_json, unreachable_json},
+    client::{denial_json, ended_json, unreachable_json},
     proto::v1::{ExitCause, LineEnd, Outcome, WorkspaceChange, outcome::End},
     signal,
 };
@@ -71,6 +71,9 @@ fn meta(outcome: &Outcome) -> serde_json::Map<String, serde_json::Value> {
     if !outcome.exec_denials.is_empty() {
         details["execDenials"] = outcome.exec_denials.iter().map(denial_json).collect();
         details["execDenialsOmitted"] = outcome.exec_denials_omitted.into();
+    }
+    if let Some(ended) = ended_json(outcome) {
+        details["ended"] = ended;
     }
     if let Some(unreachable) = &outcome.unreachable {
         details["unreachable"] = unreachable_json(unreachable);

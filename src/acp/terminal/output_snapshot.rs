@@ -38,6 +38,9 @@ pub(super) enum LineOutput<'a> {
     Gap,
 }
 
+/// What an agent uses for a process that is to go on.
+const INSTEAD: &str = "what is to go on needs a terminal of its own, in the foreground";
+
 impl OutputSnapshot {
     pub(in crate::acp) fn new(limit_bytes: usize) -> Self {
         Self {
@@ -59,7 +62,9 @@ impl OutputSnapshot {
             TerminalState::Finished | TerminalState::Released => {
                 self.tail.finish();
                 // Most agents show their model the output and the code, and nothing else.
-                self.tail.add_notices(end.outcome.iter().flat_map(client::denial_lines));
+                let ended = |outcome| client::ended_line(outcome, INSTEAD);
+                let notices = |outcome| client::denial_lines(outcome).chain(ended(outcome));
+                self.tail.add_notices(end.outcome.iter().flat_map(notices));
                 self.completeness = Completeness::Complete;
                 if let Some(ended) = &end.outcome {
                     // A waiter may have been faster, with the same.

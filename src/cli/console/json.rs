@@ -46,6 +46,9 @@ pub(in crate::cli) struct OutcomeJson {
     ended_at: Option<String>,
     survivors: u32,
     stragglers_killed: u32,
+    ended_processes: u32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ended_commands: Vec<String>,
     core_dumped: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     workspace_changes: Vec<WorkspaceChangeJson>,
@@ -183,6 +186,8 @@ impl From<&v1::Outcome> for OutcomeJson {
             ended_at: outcome.ended_at.as_ref().map(ToString::to_string),
             survivors: outcome.survivors,
             stragglers_killed: outcome.stragglers_killed,
+            ended_processes: outcome.ended_processes,
+            ended_commands: outcome.ended_commands.clone(),
             core_dumped: outcome.core_dumped,
             workspace_changes: outcome.workspace_changes.iter().map(WorkspaceChangeJson::from).collect(),
             workspace_changes_omitted: outcome.workspace_changes_omitted,

@@ -20,6 +20,13 @@ pub(in crate::cli) fn receipt_text(terminal: &v1::Terminal) -> String {
         page.line("end", &describe_end(outcome));
         page.line("used", &used(outcome.usage.as_ref()));
         page.line("left over", &format!("{} processes", outcome.survivors));
+        if outcome.ended_processes > 0 {
+            let names = outcome.ended_commands.join(", ");
+            page.line(
+                "ended",
+                &format!("{} left running: {names}", count(outcome.ended_processes, "process")),
+            );
+        }
     }
     let Some(receipt) = &terminal.receipt else {
         page.line("confinement", "unknown: the gateway gave no receipt");

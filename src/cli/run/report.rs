@@ -39,7 +39,16 @@ impl RunEnd {
 pub(in crate::cli) struct RunReport {
     receipt: bool,
     file: Option<(PathBuf, File)>,
+    /// What to use for a process that is to go on.
+    instead: &'static str,
 }
+
+/// Of `provost run` and `provost exec`.
+const INSTEAD_OF_RUN: &str =
+    "`provost run -d` starts a command that goes on, and `provost shell --session` a shell whose jobs do";
+/// Of a shell that runs one line in a call.
+const INSTEAD_OF_LINE: &str =
+    "a line's processes end with it: run the one that is to go on in the foreground of a line of its own";
 
 /// The object in the file of `--report`.
 #[derive(Serialize)]
@@ -57,12 +66,12 @@ impl RunReport {
             Ok(file) => Ok((path.to_owned(), file)),
             Err(error) => Err(cannot_write(path, error)),
         });
-        Ok(Self { receipt, file: file.transpose()? })
+        Ok(Self { receipt, file: file.transpose()?, instead: INSTEAD_OF_RUN })
     }
 
-    /// Nothing but notices.
-    pub(in crate::cli) fn none() -> Self {
-        Self { receipt: false, file: None }
+    /// Nothing but notices, about a line of a shell.
+    pub(in crate::cli) fn of_line() -> Self {
+        Self { receipt: false, file: None, instead: INSTEAD_OF_LINE }
     }
 
     /// Reports on a command that was started.
@@ -77,7 +86,8 @@ impl RunReport {
         if let Some(outcome) = outcome {
             let lines = client::denial_lines(outcome)
                 .chain(receipt::workspace(outcome))
-                .chain(receipt::unusual_end(outcome));
+                .chain(receipt::unusual_end(outcome))
+                .chain(client::ended_line(outcome, self.instead));
             let remedies = denial_remedy::remedy_lines(outcome);
             lines.chain(remedies).for_each(|line| stdio::print_notice(&line));
         }

@@ -191,6 +191,12 @@ async fn run_lines(
                 if let Some(notice) = ended_notice(&outcome, lines.len() - number) {
                     stdio::print_notice(&notice);
                 }
+                if let Some(line) = client::ended_line(
+                    &outcome,
+                    "a shell's jobs end with it, and those of one that stays do not",
+                ) {
+                    stdio::print_notice(&line);
+                }
                 return Ok(exit_status::from_outcome(&outcome));
             }
             v1::LineEnding::Unspecified => break,

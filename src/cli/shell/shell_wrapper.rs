@@ -110,7 +110,7 @@ pub(in crate::cli) async fn run(arguments: ShellWrapperArguments) -> Result<u8, 
     let ended = in_agents_session(&connection, workspace, create, &input, &mut signals)
         .await
         .map_err(|failure| advise_on_approval(failure, &connection))?;
-    RunReport::none().print_end(&ended);
+    RunReport::of_line().print_end(&ended);
     if let (Some(carried), 0) = (carried, ended.exit_status) {
         carry(&connection, &carried, &ended).await;
     }

@@ -16,7 +16,7 @@ use crate::{
             terminal_arguments::{KillArguments, PsArguments, RmArguments, StopArguments, WaitArguments},
         },
     },
-    printable,
+    client, printable,
     proto::v1,
 };
 
@@ -86,8 +86,9 @@ pub(in crate::cli) async fn wait(arguments: WaitArguments) -> Result<u8, CliErro
     if arguments.output.output == OutputFormat::Json {
         // The status is the command's, whether or not the output is read.
         let _ = print_to_stdout(&to_json_line(&json::OutcomeJson::from(&outcome))?)?;
-    } else if let Some(line) = receipt::unusual_end(&outcome) {
-        stdio::print_notice(&line);
+    } else {
+        let ended = client::ended_line(&outcome, "start what is to go on as a command of its own");
+        receipt::unusual_end(&outcome).into_iter().chain(ended).for_each(|line| stdio::print_notice(&line));
     }
     Ok(exit_status::from_outcome(&outcome))
 }

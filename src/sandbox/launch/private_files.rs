@@ -86,5 +86,8 @@ fn configuration_text(caller: &CallerHome) -> String {
     let signing = signing.map_or_else(String::new, |GitSigning { commits, tags, .. }| {
         format!("[gpg]\n\tformat = ssh\n[commit]\n\tgpgsign = {commits}\n[tag]\n\tgpgsign = {tags}\n")
     });
-    format!("{carried}{user}{signing}[safe]\n\tdirectory = *\n")
+    // What git starts in the background would end with the command, half-way: it ends before git does.
+    format!(
+        "{carried}{user}{signing}[safe]\n\tdirectory = *\n[gc]\n\tautoDetach = false\n[maintenance]\n\tautoDetach = false\n"
+    )
 }

@@ -111,9 +111,10 @@ impl Runtime {
             self.watch_leaf(key);
             return StepResult::Wait(Some(until));
         }
+        let left_behind = self.left_behind(key);
         let Some(terminal) = self.terminals.get_mut(key) else { return StepResult::Wait(None) };
         let grace = terminal.times.grace.min(STRAGGLER_GRACE);
-        terminal.stop = Some(StopState::new(None, now, grace));
+        terminal.stop = Some(StopState { left_behind, ..StopState::new(None, now, grace) });
         StepResult::Again
     }
 
@@ -282,6 +283,8 @@ fn exit_report(terminal: &SupervisedTerminal, removal: &LeafRemoval) -> Exit {
     if let Some(stop) = &terminal.stop {
         exit.set_stopped(stop.cause.unwrap_or(StopCause::Unspecified));
         exit.stragglers_killed = stop.stragglers;
+        exit.ended_processes = stop.left_behind.count;
+        exit.ended_commands = stop.left_behind.commands.iter().cloned().map(Into::into).collect();
         exit.force_killed = stop.killed_at.is_some();
     }
     // Absent only in the report of a command that survives its kill.

@@ -13,6 +13,7 @@ mod connections;
 mod foreground;
 mod gate;
 mod gate_link;
+mod left_behind;
 mod lifecycle;
 mod oom_score;
 mod poll;

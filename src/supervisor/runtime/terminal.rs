@@ -21,7 +21,8 @@ use crate::{
 };
 
 use super::{
-    screen_notifier::ScreenNotifier, slot_map::SlotKey, stdin_pipe::CommandStdin, traffic::TrafficMark,
+    left_behind::EndedProcesses, screen_notifier::ScreenNotifier, slot_map::SlotKey,
+    stdin_pipe::CommandStdin, traffic::TrafficMark,
 };
 
 /// How long a leader that was sent HUP has before it is sent it again; twice as long each time.
@@ -148,6 +149,8 @@ pub(super) struct StopState {
     pub(super) signalled: HashSet<i32>,
     /// When the leader of a PTY is sent HUP again, and how long it is left alone then.
     pub(super) hang_up_again: (Instant, Duration),
+    /// What the command left running, if this ends it.
+    pub(super) left_behind: EndedProcesses,
     /// Processes other than the leader that had to be killed.
     pub(super) stragglers: u32,
     /// How often strays were searched.
@@ -204,6 +207,7 @@ impl StopState {
             rescan_at: now,
             signalled: HashSet::new(),
             hang_up_again: (now + HANG_UP_INTERVAL, HANG_UP_INTERVAL * 2),
+            left_behind: EndedProcesses::default(),
             stragglers: 0,
             stray_scans: 0,
             given_up: false,

@@ -333,6 +333,8 @@ pub fn exit(subject: Subject, outcome: &Outcome) -> Record {
         },
         survivors: outcome.survivors,
         stragglers_killed: outcome.stragglers_killed,
+        ended_processes: outcome.ended_processes,
+        ended_commands: outcome.ended_commands.clone(),
     })
 }
 

@@ -3,12 +3,17 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::{
+    printable,
     proto::{
         supervisor::{Exit, Started, StopCause, exit},
         v1::{ExitCause, MemoryPeakSource, Outcome, Unreachable, Usage, outcome},
     },
     signal,
 };
+
+/// The most names of processes that ended with a command, and the bytes of each.
+const ENDED_NAMES_MAX: usize = 8;
+const ENDED_NAME_MAX_BYTES: usize = 64;
 
 /// The outcome of a command whose end the supervisor saw.
 pub fn reported(exit: &Exit) -> Outcome {
@@ -36,6 +41,13 @@ pub fn reported(exit: &Exit) -> Outcome {
         ended_at: Some(timestamp(nanoseconds(exit.ended_at_ns))),
         survivors: exit.survivors,
         stragglers_killed: exit.stragglers_killed,
+        ended_processes: exit.ended_processes,
+        ended_commands: exit
+            .ended_commands
+            .iter()
+            .take(ENDED_NAMES_MAX)
+            .map(|name| shown_name(name))
+            .collect(),
         core_dumped: exit.core_dumped,
         unreachable: exit.unreachable.as_ref().map(|reported| Unreachable {
             names: reported.names.clone(),
@@ -45,6 +57,11 @@ pub fn reported(exit: &Exit) -> Outcome {
         }),
         ..Outcome::default()
     }
+}
+
+/// A command chooses its processes' names.
+fn shown_name(name: &[u8]) -> String {
+    printable::bounded_line(&String::from_utf8_lossy(name), ENDED_NAME_MAX_BYTES).into_owned()
 }
 
 /// The outcome of a command that went with its sandbox: nobody saw its end, so that there is no code. The cause is what it

@@ -173,6 +173,10 @@ class Outcome:
     signal: str | None
     cause: Cause
     wall: timedelta
+    #: Processes that the command had left running when it ended by itself: they ended with it.
+    ended_processes: int
+    #: The names of their programs, each once, at most 8.
+    ended_commands: tuple[str, ...]
     #: The whole message, with usage and changes of the workspace.
     message: outcome_pb2.Outcome = field(repr=False, compare=False)
 
@@ -186,6 +190,8 @@ class Outcome:
             signal=message.signal if end == "signal" else None,
             cause=Cause(message.cause) if known else Cause.UNKNOWN,
             wall=message.usage.wall.ToTimedelta(),
+            ended_processes=message.ended_processes,
+            ended_commands=tuple(message.ended_commands),
             message=message,
         )
 

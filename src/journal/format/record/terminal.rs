@@ -225,6 +225,18 @@ pub struct ExitRecord {
     pub survivors: u32,
     /// Processes that outlived the main process and were ended with the terminal.
     pub stragglers_killed: u32,
+    /// Processes that the main process had left running when it ended by itself.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ended_processes: u32,
+    /// The names of their programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ended_commands: Vec<String>,
+}
+
+// As serde calls it.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// What a whole tree used.
