@@ -150,7 +150,7 @@ impl OpenSession {
 
     async fn call(&self, method: &str, params: Value) -> Result<Value, RpcError> {
         match method {
-            "environment/info" => Ok(self.info().await),
+            "environment/info" => self.info().await,
             "environment/status" => Ok(json!({ "status": "ready" })),
             "process/signal" => self.processes.signal(params).await,
             "process/terminate" => self.processes.terminate(params).await,
@@ -176,21 +176,41 @@ impl OpenSession {
     }
 
     /// What the client is told of its environment.
-    pub(super) async fn info(&self) -> Value {
+    ///
+    /// # Errors
+    /// No command of the session can start. To look for the shell is the first command: it launches the sandbox.
+    pub(super) async fn info(&self) -> Result<Value, RpcError> {
         let find = async {
             for (name, path) in SHELLS {
-                if file_status::status(&self.session, path).await.is_ok_and(|status| status.is_file()) {
-                    return (name, path);
+                match file_status::status(&self.session, path).await {
+                    Ok(status) if status.is_file() => return Ok((name, path)),
+                    Err(error) if error.code == ErrorCode::Refused && !is_about_one_command(&error) => {
+                        return Err(error);
+                    }
+                    Ok(_) | Err(_) => {}
                 }
             }
-            SHELLS[SHELLS.len() - 1]
+            Ok(SHELLS[SHELLS.len() - 1])
         };
-        let (name, path) = *self.shell.get_or_init(|| find).await;
-        json!({
+        let (name, path) = *self.shell.get_or_try_init(|| find).await?;
+        Ok(json!({
             "shell": { "name": name, "path": path },
             "cwd": uri::of_path(&self.session.directory),
             "platformOs": "linux",
             "tempDir": uri::of_path("/tmp"),
-        })
+        }))
     }
+}
+
+/// Whether another command may start all the same: policy refuses this one, or the sandbox does not have it.
+fn is_about_one_command(error: &RpcError) -> bool {
+    let reasons = [
+        "POLICY_DENIED",
+        "APPROVAL_REQUIRED",
+        "APPROVAL_DENIED",
+        "APPROVAL_EXPIRED",
+        "COMMAND_NOT_FOUND",
+        "TIME_LIMIT",
+    ];
+    error.data.get("reason").and_then(Value::as_str).is_some_and(|reason| reasons.contains(&reason))
 }

@@ -100,7 +100,19 @@ impl Server {
             None => self.sessions.open(&params.client_name, self.to.clone()).await?,
         };
         let open = attachment.open.clone();
-        self.attachment = Some(attachment);
-        Ok(json!({ "sessionId": open.id(), "environmentInfo": open.info().await }))
+        match open.info().await {
+            Ok(info) => {
+                self.attachment = Some(attachment);
+                Ok(json!({ "sessionId": open.id(), "environmentInfo": info }))
+            }
+            // A session in which nothing can start is no environment: the client learns why, and may try again.
+            Err(error) => {
+                match params.resume_session_id {
+                    Some(_) => self.sessions.detach(attachment).await,
+                    None => self.sessions.abandon(attachment).await,
+                }
+                Err(error)
+            }
+        }
     }
 }

@@ -121,6 +121,17 @@ impl Sessions {
         }
     }
 
+    /// Ends a session that its client is not given.
+    pub(super) async fn abandon(&self, attachment: Attachment) {
+        let Attachment { open, connection } = attachment;
+        let id = open.id().to_owned();
+        drop(open);
+        if let Some(entry) = self.lock().get_mut(&id) {
+            entry.is_attached = false;
+        }
+        self.close(&id, connection).await;
+    }
+
     /// Ends all sessions.
     pub(super) async fn close_all(&self) {
         let entries: Vec<Entry> = self.lock().drain().map(|(_, entry)| entry).collect();

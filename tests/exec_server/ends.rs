@@ -88,3 +88,37 @@ fn the_journal_has_processes_and_file_operations_with_the_front_end_and_the_clie
     assert!(decisions.iter().all(|record| record["rule"] == "anything"), "{decisions:?}");
     gateway.stop();
 }
+
+#[test]
+fn where_no_command_can_start_initialize_is_refused_with_the_reason() {
+    let gateway = Gateway::with_policy(|policy| {
+        let files: toml::Table = "read_only = [\"/no/such/toolchain\"]".parse().expect("TOML");
+        policy["profile"]["workspace"]
+            .as_table_mut()
+            .expect("a table")
+            .insert("filesystem".into(), files.into());
+    });
+    let mut peer = Peer::start(&gateway);
+    for _ in 0..2 {
+        let error = peer.error("initialize", json!({ "clientName": "tester" }));
+        assert_eq!(error["data"]["reason"], "CONFINEMENT_UNAVAILABLE", "{error}");
+        assert!(error["message"].as_str().expect("a text").contains("/no/such/toolchain"), "{error}");
+    }
+    // It was not initialized, and no session is left of it.
+    let error = peer.error("environment/info", json!({}));
+    assert_eq!(error["data"]["reason"], "NOT_INITIALIZED", "{error}");
+    assert!(peer.leave().success());
+    gateway.stop();
+}
+
+#[test]
+fn a_policy_that_refuses_to_look_for_a_shell_refuses_no_session() {
+    let gateway = Gateway::with_policy(|policy| {
+        crate::support::add_rule(policy, "id = 'no-stat'\ndecision = 'deny'\nargv = ['stat', '**']");
+    });
+    let mut peer = Peer::start(&gateway);
+    let info = peer.result("initialize", json!({ "clientName": "tester" }));
+    assert_eq!(info["environmentInfo"]["shell"]["name"], "sh", "{info}");
+    assert!(peer.leave().success());
+    gateway.stop();
+}
