@@ -76,6 +76,7 @@ impl Place {
             // So that no launcher is started ahead, which would be a child too.
             assignment: Default::default(),
             die_with_gateway: true,
+            without_gateway: None,
             fail_at: None,
         }
     }

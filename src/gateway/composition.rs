@@ -82,6 +82,7 @@ impl Gateway {
             descriptors: descriptors.clone(),
             governing: governing.clone(),
             die_with_gateway: config.die_with_gateway == DieWithGateway::Yes,
+            without_gateway: Some(config.without_gateway),
             gates: gates.clone(),
             nets: nets.clone(),
             agents: Arc::default(),

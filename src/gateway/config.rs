@@ -25,6 +25,7 @@ use crate::{
     sandbox::{
         host_ids,
         net_link::{NameFiles, TrustedRoots},
+        spec::WithoutGateway,
     },
     sys::text_file,
     terminal::Quotas,
@@ -78,6 +79,8 @@ pub struct Config {
     pub on_stop: OnStop,
     /// Sandboxes end with the gateway.
     pub die_with_gateway: DieWithGateway,
+    /// How long they go on without a gateway otherwise.
+    pub without_gateway: WithoutGateway,
     /// How the journal is kept; absent: there is none.
     pub journal: Option<JournalConfig>,
     /// Where metrics are served; absent: nowhere.
@@ -85,6 +88,9 @@ pub struct Config {
     /// By what the proxies of sandboxes find the addresses of names.
     pub names: NameFiles,
 }
+
+/// How long sandboxes go on by default that no gateway can reach any more.
+const UNREACHABLE_KEPT: Duration = Duration::from_secs(10 * 60);
 
 /// Whether sandboxes outlive a gateway that was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +172,7 @@ impl Default for Config {
             drain: Duration::from_secs(20),
             on_stop: OnStop::default(),
             die_with_gateway: DieWithGateway::No,
+            without_gateway: WithoutGateway { unreachable_max: UNREACHABLE_KEPT, max: None },
             journal: Some(JournalConfig::default()),
             metrics: None,
             names: NameFiles::default(),
@@ -174,10 +181,20 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The configuration of a file; what it leaves out has its default.
+    /// The configuration of a file; what it leaves out has its default. A file that says nothing is refused: who names one means something
+    /// by it, and a write that was cut short leaves one, by which the policies would be others.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = text_file::read_text(path, CONFIG_BYTES_MAX)
             .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        if toml::from_str::<toml::Table>(&text).is_ok_and(|table| table.is_empty()) {
+            let problem = "the file says nothing: it is empty or has nothing but comments; without --config everything has its default";
+            return Err(ConfigError::File(PolicyFileError::at(
+                &path.display().to_string(),
+                &text,
+                0..0,
+                problem,
+            )));
+        }
         Ok(Self { file: Some(path.to_owned()), ..Self::parse(&path.display().to_string(), &text)? })
     }
 
@@ -204,6 +221,10 @@ impl Config {
             drain: parsed.drain.unwrap_or(default.drain),
             on_stop: parsed.on_stop.unwrap_or(default.on_stop),
             die_with_gateway: default.die_with_gateway,
+            without_gateway: WithoutGateway {
+                unreachable_max: parsed.unreachable_kept.unwrap_or(UNREACHABLE_KEPT),
+                max: parsed.without_gateway_kept,
+            },
             journal: parsed.journal.0,
             metrics: parsed.metrics.0,
             names: parsed.names.into_files(),
@@ -361,6 +382,10 @@ struct ConfigFile {
     #[serde(default, with = "duration::optional")]
     drain: Option<Duration>,
     on_stop: Option<OnStop>,
+    #[serde(default, with = "duration::optional")]
+    unreachable_kept: Option<Duration>,
+    #[serde(default, with = "duration::optional")]
+    without_gateway_kept: Option<Duration>,
     #[serde(default)]
     journal: JournalSection,
     #[serde(default)]

@@ -2,7 +2,9 @@
 //!
 //! Only types. Profile, roots and network were decided before.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt::Debug, os::fd::OwnedFd, path::PathBuf, sync::Arc};
+use std::{
+    borrow::Cow, collections::BTreeMap, fmt::Debug, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration,
+};
 
 use crate::{
     kept_cache::LayerName,
@@ -51,8 +53,19 @@ pub struct SandboxSpec {
     pub assignment: SandboxAssignment,
     /// Whether it ends with the control connection (embedded gateway), or waits for the next gateway.
     pub die_with_gateway: bool,
+    /// How long it waits for the next gateway; absent: for ever.
+    pub without_gateway: Option<WithoutGateway>,
     /// A stage at which to fail, in builds with failpoints; see `Stage` for the names.
     pub fail_at: Option<String>,
+}
+
+/// How long a sandbox goes on to which no gateway comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WithoutGateway {
+    /// When none can come, because the state directory is gone.
+    pub unreachable_max: Duration,
+    /// In any case; absent: for ever.
+    pub max: Option<Duration>,
 }
 
 /// Whose a sandbox's `/tmp`, home and commands' id are.

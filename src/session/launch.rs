@@ -137,6 +137,7 @@ impl Session {
                 sharing,
             },
             die_with_gateway: context.die_with_gateway,
+            without_gateway: context.without_gateway,
             fail_at: fail_at(),
         };
         let links = SandboxLinks { gates: &context.gates, nets: &context.nets, agents: &context.agents };

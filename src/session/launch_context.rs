@@ -8,7 +8,7 @@ use crate::{
     pool::Pool,
     sandbox::{
         agent_link::Agents, counters::SandboxCounters, gate_link::Gates, governing::Governing, host::Host,
-        net_link::Nets,
+        net_link::Nets, spec::WithoutGateway,
     },
 };
 
@@ -34,6 +34,8 @@ pub struct LaunchContext {
     pub governing: Arc<Governing>,
     /// Sandboxes end with the gateway's connection.
     pub die_with_gateway: bool,
+    /// How long they wait for the next gateway otherwise.
+    pub without_gateway: Option<WithoutGateway>,
     /// The gates of all sandboxes.
     pub gates: Arc<Gates>,
     /// The net processes of all sandboxes.

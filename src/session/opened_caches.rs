@@ -98,6 +98,7 @@ mod tests {
             descriptors: DescriptorQuota::new(Rights::own().uid, descriptors),
             governing: Arc::default(),
             die_with_gateway: true,
+            without_gateway: None,
             gates: Gates::new(Arc::new(ActivePolicy::new(PolicySet::compiled_in(), 0))),
             nets: Nets::new(NameFiles::default(), place),
             agents: Arc::default(),

@@ -1,6 +1,6 @@
 //! What set-up hands to the event loop.
 
-use std::{os::fd::OwnedFd, sync::Arc};
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use super::route_counters::RouteCounters;
 use crate::{
@@ -44,8 +44,21 @@ pub struct Ready {
     pub own_network: bool,
     /// Whether the sandbox ends with the control connection.
     pub die_with_gateway: bool,
+    /// How long it goes on without a gateway otherwise.
+    pub without_gateway: WithoutGatewayLimits,
     /// The stage at which a fault is injected, in builds with failpoints.
     pub fail_at: Option<String>,
+}
+
+/// How long a sandbox goes on to which no gateway comes.
+#[derive(Debug, Default)]
+pub struct WithoutGatewayLimits {
+    /// The file of the control socket, if the sandbox ends when it is unlinked.
+    pub socket_file: Option<OwnedFd>,
+    /// How long it goes on then.
+    pub unreachable_max: Duration,
+    /// How long it goes on in any case.
+    pub max: Option<Duration>,
 }
 
 /// What a session's sandboxes have in common, as one supervisor keeps it.

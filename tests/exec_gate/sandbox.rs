@@ -91,6 +91,7 @@ impl Sandbox {
             governing: Arc::default(),
             assignment: Default::default(),
             die_with_gateway: true,
+            without_gateway: None,
             fail_at: None,
         };
         let launched = launch::launch_blocking(&host, state.path(), spec)?;

@@ -6,7 +6,7 @@ use std::{fs, sync::Arc};
 use crate::{
     lines::{Until, must_be_whole, printing, starts, stop},
     support::{
-        Caller, Gateway, Options, Session,
+        Caller, Gateway, Options, Process, Session,
         api::{ExitCause, TerminalState},
         code, eventually, is_root, skip,
     },
@@ -146,4 +146,33 @@ async fn survive_kills(place: Place) {
     assert_eq!(code(&session.command("true").finish().await.outcome), 0, "the session goes on");
     session.close().await;
     gateway.stop();
+}
+
+/// A sandbox that has waited for a gateway since about now, with a marked command in it.
+async fn left_alone(config: &str) -> (Arc<Gateway>, String) {
+    let gateway = Gateway::start_with(Options { config: Some(config.to_owned()), ..Options::default() });
+    let session = Session::open(&gateway).await;
+    let marker = session.marker();
+    let terminal = session.idle(&marker).create().await;
+    terminal.until("ready").await;
+    gateway.crash();
+    (gateway, marker)
+}
+
+#[tokio::test]
+async fn a_sandbox_that_no_gateway_can_reach_any_more_ends_and_others_wait() {
+    let (waiting, its_marker) = left_alone("unreachable_kept = \"1s\"\n").await;
+    let (forgotten, marker) = left_alone("unreachable_kept = \"1s\"\n").await;
+    let (bounded, bounded_marker) = left_alone("without_gateway_kept = \"1s\"\n").await;
+    fs::remove_dir_all(&forgotten.state).expect("the state directory can be removed");
+    for (gateway, marker) in [(&forgotten, &marker), (&bounded, &bounded_marker)] {
+        let is_over =
+            || (Process::all_marked(marker).is_empty() && gateway.group.processes().is_empty()).then_some(());
+        eventually("the sandbox ends with its gate, screen and net process", is_over).await;
+    }
+    // It has waited for longer than both, and its gateway comes.
+    assert_eq!(Process::all_marked(&its_marker).len(), 1);
+    waiting.start_again();
+    assert_eq!(Process::all_marked(&its_marker).len(), 1);
+    waiting.stop();
 }

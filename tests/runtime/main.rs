@@ -110,6 +110,7 @@ fn supervise(arguments: &[String]) -> ! {
         command_host_id: 0,
         own_network: false,
         die_with_gateway: arguments[1] == "die",
+        without_gateway: Default::default(),
         fail_at: None,
     })
 }

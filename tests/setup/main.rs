@@ -95,6 +95,7 @@ impl Place {
             governing: Arc::default(),
             assignment: Default::default(),
             die_with_gateway: false,
+            without_gateway: None,
             fail_at: None,
         }
     }

@@ -22,6 +22,16 @@ pub(super) fn listen(directory: &Path, name: &str) -> Result<UnixListener, Launc
     UnixListener::bind(short_path(opened.as_fd(), name)).map_err(error)
 }
 
+/// The file of a socket, by which nothing can be done but to look whether it is still there.
+pub(super) fn socket_file(directory: &Path, name: &str) -> Result<OwnedFd, LaunchError> {
+    let error = |cause| LaunchError::State { path: directory.join(name), cause };
+    let options = libc::O_PATH | libc::O_NOFOLLOW;
+    let opened = open_directory(directory).and_then(|directory| {
+        std::fs::OpenOptions::new().read(true).custom_flags(options).open(short_path(directory.as_fd(), name))
+    });
+    opened.map(OwnedFd::from).map_err(error)
+}
+
 /// A path to the control socket in an open directory that is short enough for a socket address.
 #[must_use]
 pub fn control_socket_path(directory: BorrowedFd<'_>) -> PathBuf {

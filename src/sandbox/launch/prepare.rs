@@ -22,7 +22,9 @@ use crate::{
         environment::SSH_AGENT_SOCKET,
         profile::{CgroupLimits, Network, Profile},
     },
-    proto::supervisor::{Identity, Mount, ProxyPlan, SandboxPlan, SessionNetworkPlan, mount::Kind},
+    proto::supervisor::{
+        Identity, Mount, ProxyPlan, SandboxPlan, SessionNetworkPlan, WithoutGatewayPlan, mount::Kind,
+    },
     sandbox::{
         cgroup::{gateway::PrincipalCgroup, sandbox::SandboxCgroup},
         host::{Host, nested::HOSTNAME, ptys::PtyReservation, warm_launcher::WarmLauncher},
@@ -31,14 +33,14 @@ use crate::{
             error::LaunchError,
             filters::{missing_of_programs, plan_gate, plan_landlock, plan_seccomp, record_missing},
             identity::{AssignedIdentity, assign_identity},
-            listen::{CONTROL_SOCKET, listen},
+            listen::{CONTROL_SOCKET, listen, socket_file},
             mapped_groups,
             private_files::PrivateFiles,
             rootfs, shown_socket,
         },
         roots, sandbox_state,
         session_network::{LaunchShare, SessionNetwork},
-        spec::{SandboxSpec, Shortfall},
+        spec::{SandboxSpec, Shortfall, WithoutGateway},
     },
     wire::{gate::SOCKET_NAME, launch::PLAN_VERSION},
 };
@@ -54,6 +56,7 @@ pub(super) struct PreparedLaunch {
     pub(super) plan: SandboxPlan,
     pub(super) identity: Identity,
     pub(super) listener: UnixListener,
+    pub(super) socket_file: Option<OwnedFd>,
     pub(super) gate_listener: Option<UnixListener>,
     pub(super) agent_listener: Option<UnixListener>,
     pub(super) unix_listeners: Vec<UnixListener>,
@@ -67,6 +70,10 @@ pub(super) struct PreparedLaunch {
     pub(super) launcher: PathBuf,
     pub(super) warm_launcher: Arc<WarmLauncher>,
     pub(super) cleanup: LaunchCleanup,
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// What a failed launch removes.
@@ -137,6 +144,8 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     }
     let (cgroups, groups) = cleanup.cgroup.to_plan()?;
     let listener = listen(&cleanup.directory, CONTROL_SOCKET)?;
+    let watched = spec.without_gateway.filter(|_| !spec.die_with_gateway);
+    let socket_file = watched.map(|_| socket_file(&cleanup.directory, CONTROL_SOCKET)).transpose()?;
     let gate_listener = gate.enabled.then(|| listen(&cleanup.directory, SOCKET_NAME)).transpose()?;
 
     let agent_listener = match spec.agent.is_some() {
@@ -196,6 +205,10 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         gate: Some(gate),
         landlock: Some(landlock),
         die_with_gateway: spec.die_with_gateway,
+        without_gateway: watched.map(|WithoutGateway { unreachable_max, max }| WithoutGatewayPlan {
+            unreachable_ms: milliseconds(unreachable_max),
+            max_ms: max.map_or(0, milliseconds),
+        }),
         fail_at: spec.fail_at.unwrap_or_default(),
     };
     sandbox_state::write(
@@ -213,6 +226,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         plan,
         identity,
         listener,
+        socket_file,
         gate_listener,
         agent_listener,
         unix_listeners,

@@ -139,6 +139,7 @@ impl UnclaimedSandbox {
 
 fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchError> {
     let descriptors: Vec<BorrowedFd<'_>> = std::iter::once(prepared.listener.as_fd())
+        .chain(prepared.socket_file.iter().map(AsFd::as_fd))
         .chain(prepared.cgroup_descriptors.iter().map(AsFd::as_fd))
         .chain(prepared.gate_listener.iter().map(AsFd::as_fd))
         .chain(prepared.shared_network.iter().flat_map(|shared| shared.given.iter()).map(AsFd::as_fd))

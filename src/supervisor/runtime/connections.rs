@@ -145,8 +145,11 @@ impl Runtime {
         let Some(connection) = self.connections.remove(key) else { return };
         self.let_idle_clocks_go(key);
         let handshaken = connection.handshake == HandshakeState::Done;
-        if handshaken && self.die_with_gateway && !self.has_gateway() {
-            self.begin_shutdown(Duration::ZERO, None);
+        if handshaken && !self.has_gateway() {
+            match self.die_with_gateway {
+                true => self.begin_shutdown(Duration::ZERO, None),
+                false => self.without_gateway.begin(self.now),
+            }
         }
     }
 

@@ -33,6 +33,7 @@ mod stop;
 mod strays;
 mod terminal;
 mod traffic;
+mod without_gateway;
 
 use std::{convert::Infallible, time::Instant};
 
@@ -103,6 +104,7 @@ impl Runtime {
         }
         self.oom_score.lower_if_due(self.now);
         self.watch_gate();
+        self.end_without_gateway();
         self.fire_timers();
         self.flush_delayed();
         Ok(())
@@ -114,7 +116,8 @@ impl Runtime {
         let alone = (!self.handshaken).then_some(self.handshake_deadline);
         let lowers = self.oom_score.next_change();
         let gate = self.gate.next_change();
-        [terminal, self.rescan_at, shutdown, alone, self.exit_at, self.flush_at, lowers, gate]
+        let left = self.without_gateway.next_change();
+        [terminal, self.rescan_at, shutdown, alone, self.exit_at, self.flush_at, lowers, gate, left]
             .into_iter()
             .flatten()
             .min()

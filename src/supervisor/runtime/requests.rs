@@ -140,6 +140,9 @@ impl Runtime {
                 if agreed.is_some() { HandshakeState::Done } else { HandshakeState::Refused };
         }
         self.handshaken |= agreed.is_some();
+        if agreed.is_some() {
+            self.without_gateway.end();
+        }
         let answer = HelloResponse {
             version: agreed.unwrap_or_default(),
             sandbox_id: self.sandbox_id.clone(),

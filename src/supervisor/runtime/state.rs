@@ -26,6 +26,7 @@ use super::{
     slot_map::{EventSource, SlotKey, SlotMap},
     terminal::SupervisedTerminal,
     traffic::RefusedTraffic,
+    without_gateway::WithoutGateway,
 };
 use crate::{
     cgroup::leaf::{CloneIntoCgroup, Leaves},
@@ -54,6 +55,7 @@ pub(super) struct Runtime {
     pub(super) effective_confinement: EffectiveConfinement,
     pub(super) identity: CommandIdentity,
     pub(super) die_with_gateway: bool,
+    pub(super) without_gateway: WithoutGateway,
     pub(super) listener: UnixListener,
     /// A descriptor that is closed for a moment when a connection must be accepted in order to be refused.
     pub(super) reserve_listener: Option<UnixListener>,
@@ -126,6 +128,7 @@ impl Runtime {
             effective_confinement: ready.effective_confinement,
             identity: ready.identity,
             die_with_gateway: ready.die_with_gateway,
+            without_gateway: WithoutGateway::new(ready.without_gateway),
             reserve_listener: listener.try_clone().ok(),
             listener,
             signals,

@@ -28,6 +28,8 @@ impl From<V1JoinFd> for OwnedFd {
 pub struct PlanDescriptors {
     /// The control listener.
     pub listener: OwnedFd,
+    /// The file of its socket, if the sandbox is to know when that is unlinked.
+    pub socket_file: Option<OwnedFd>,
     /// The socket on which the gate listens, if there is one.
     pub gate_listener: Option<OwnedFd>,
     /// The session's network namespace, and the user namespace to which it belongs if that is not the gateway's: empty where the sandbox
@@ -58,6 +60,10 @@ impl PlanDescriptors {
     pub fn from_plan(plan: &SandboxPlan, descriptors: Vec<OwnedFd>) -> Result<Self, StageError> {
         let mut rest = VecDeque::from(descriptors);
         let listener = rest.pop_front().ok_or_else(StageError::malformed_plan)?;
+        let socket_file = match plan.without_gateway {
+            Some(_) => Some(rest.pop_front().ok_or_else(StageError::malformed_plan)?),
+            None => None,
+        };
         let directories = plan
             .cgroups
             .iter()
@@ -94,6 +100,7 @@ impl PlanDescriptors {
         if claims.is_empty() {
             Ok(Self {
                 listener,
+                socket_file,
                 gate_listener,
                 session_network,
                 directories,

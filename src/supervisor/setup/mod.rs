@@ -26,6 +26,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     process::exit,
     sync::Arc,
+    time::Duration,
 };
 
 use nix::{
@@ -41,7 +42,7 @@ pub use self::{
     stage::{OOM_SCORE_STEP, StageError},
 };
 use super::{
-    ready::{CommandIdentity, Ready, SharedFiles},
+    ready::{CommandIdentity, Ready, SharedFiles, WithoutGatewayLimits},
     route_counters::RouteCounters,
 };
 use crate::{
@@ -174,8 +175,16 @@ fn set_up(
     fail(Stage::Gate)?;
     let gate = gate.map(|socket| GateHandover::open(plan, socket)).transpose()?;
     fail(Stage::Mount)?;
-    let PlanDescriptors { listener, directories, binds, claim, session_claim, session_network, .. } =
-        descriptors;
+    let PlanDescriptors {
+        listener,
+        socket_file,
+        directories,
+        binds,
+        claim,
+        session_claim,
+        session_network,
+        ..
+    } = descriptors;
     let session_network: Vec<_> = session_network.into_iter().map(Arc::new).collect();
     let mut view = new_root::build(plan, ids, binds)?;
     fail(Stage::PivotRoot)?;
@@ -194,6 +203,7 @@ fn set_up(
     fail(Stage::NoNewPrivs)?;
     nix::sys::prctl::set_no_new_privs().map_err(StageError::of(Stage::NoNewPrivs))?;
     let kept: Vec<_> = std::iter::once(listener.as_fd())
+        .chain(socket_file.iter().map(AsFd::as_fd))
         .chain(directories.iter().map(|directory| directory.descriptor.as_fd()))
         .chain(claim.iter().map(AsFd::as_fd))
         .chain([score.descriptor().as_fd()])
@@ -239,9 +249,19 @@ fn set_up(
         command_host_id: if ids.privileged { ids.command_host_uid } else { 0 },
         own_network: plan.own_network,
         die_with_gateway: plan.die_with_gateway,
+        without_gateway: without_gateway(plan, socket_file),
         fail_at: (!plan.fail_at.is_empty()).then(|| plan.fail_at.clone()),
     };
     Ok((ready, claim))
+}
+
+fn without_gateway(plan: &SandboxPlan, socket_file: Option<OwnedFd>) -> WithoutGatewayLimits {
+    let given = plan.without_gateway.unwrap_or_default();
+    WithoutGatewayLimits {
+        socket_file,
+        unreachable_max: Duration::from_millis(given.unreachable_ms),
+        max: (given.max_ms > 0).then(|| Duration::from_millis(given.max_ms)),
+    }
 }
 
 /// Replaces the launch socket and the gateway's output by the sandbox's null device.
