@@ -31,9 +31,23 @@ pub(super) struct WalkOptions {
     prune_hidden_directories: bool,
 }
 
+/// What becomes of links in a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Links {
+    /// They are what they lead to, where the client asks for that.
+    LookedThrough,
+    /// They are links: somewhere is what the client's wish lets nobody read.
+    Left,
+}
+
 /// The entries of a directory, which a caller knows to be one.
-pub(super) async fn read_directory(session: &ExecSession, path: &str) -> Result<Value, RpcError> {
-    let args = ["-H", path, "-mindepth", "1", "-maxdepth", "1", "-printf", "%Y %f\\0"];
+pub(super) async fn read_directory(
+    session: &ExecSession,
+    path: &str,
+    links: Links,
+) -> Result<Value, RpcError> {
+    let format = if links == Links::LookedThrough { "%Y %f\\0" } else { "%y %f\\0" };
+    let args = ["-H", path, "-mindepth", "1", "-maxdepth", "1", "-printf", format];
     let printed = find(session, "fs/readDirectory", &args).await?;
     if printed.is_cut {
         let problem = format!("the names in the directory have more than {LISTED_MAX_BYTES} bytes");
@@ -48,14 +62,16 @@ pub(super) async fn read_directory(session: &ExecSession, path: &str) -> Result<
     Ok(json!({ "entries": entries.collect::<Vec<_>>() }))
 }
 
-/// The files and directories below a directory, which a caller knows to be one.
+/// The files and directories below a directory, which a caller knows to be one, as below the name that the client has for it.
 pub(super) async fn walk(
     session: &ExecSession,
-    path: &str,
+    (path, shown_as): (&str, &str),
     options: &WalkOptions,
+    through: Links,
 ) -> Result<Value, RpcError> {
     let depth = options.max_depth.to_string();
-    let links = if options.follow_directory_symlinks { "-L" } else { "-H" };
+    let follows = options.follow_directory_symlinks && through == Links::LookedThrough;
+    let links = if follows { "-L" } else { "-H" };
     let mut args = vec![links, path, "-mindepth", "1", "-maxdepth", &depth];
     if options.prune_hidden_directories {
         args.extend(["-type", "d", "-name", ".*", "-prune", "-o"]);
@@ -65,10 +81,15 @@ pub(super) async fn walk(
     // A part that cannot be read, or is a loop, leaves the rest.
     let mut is_truncated = !printed.is_ok();
     let (mut entries, mut directories) = (Vec::new(), 0);
-    for (kind, path) in records(&printed) {
+    for (kind, found) in records(&printed) {
         let kind = match kind {
             'd' => "directory",
             'f' => "file",
+            // It was to be followed, and may be a directory.
+            'l' if options.follow_directory_symlinks => {
+                is_truncated |= !follows;
+                continue;
+            }
             _ => continue,
         };
         directories += usize::from(kind == "directory");
@@ -78,7 +99,12 @@ pub(super) async fn walk(
             is_truncated = true;
             break;
         }
-        entries.push(json!({ "path": uri::of_path(path), "kind": kind }));
+        let below = found.strip_prefix(path).unwrap_or_default();
+        let shown = format!(
+            "{}{below}",
+            if below.starts_with('/') { shown_as.trim_end_matches('/') } else { shown_as }
+        );
+        entries.push(json!({ "path": uri::of_path(&shown), "kind": kind }));
     }
     Ok(json!({ "entries": entries, "errors": [], "truncated": is_truncated }))
 }

@@ -11,7 +11,7 @@ use super::{
     FILE_MAX_BYTES,
     file_program::{self, FileProgram, Printed},
     file_status::{self, FileStatus, MissingFiles},
-    file_walk::{self, WalkOptions},
+    file_walk::{self, Links, WalkOptions},
     message::{self, ErrorCode, RpcError},
     resolved_wish,
     session::ExecSession,
@@ -133,8 +133,9 @@ impl Files {
 
     pub(super) async fn remove(&self, params: Value) -> Result<Value, RpcError> {
         let params: ChangeParams = message::params(params)?;
-        let path = self.admitted_link(&params.path, "path", params.sandbox.as_ref()).await?;
-        // -d: an empty directory, too.
+        let sandbox = params.sandbox.as_ref();
+        let path = self.admitted_link(&params.path, "path", sandbox, Purpose::ChangeTree).await?;
+        // -d: an empty directory, too. The path has no slash at its end, by which a link would be the directory that it leads to.
         let depth = if params.recursive.unwrap_or(true) { "-r" } else { "-d" };
         let options: &[&str] = if params.force.unwrap_or(true) { &[depth, "-f"] } else { &[depth] };
         self.change("fs/remove", "rm", options, &[&path]).await
@@ -143,11 +144,16 @@ impl Files {
     pub(super) async fn copy(&self, params: Value) -> Result<Value, RpcError> {
         let params: CopyParams = message::params(params)?;
         let sandbox = params.sandbox.as_ref();
-        let source = self.admitted(&params.source_path, "sourcePath", sandbox, Purpose::ReadTree).await?;
+        self.admitted(&params.source_path, "sourcePath", sandbox, Purpose::ReadTree).await?;
+        let source =
+            self.admitted_link(&params.source_path, "sourcePath", sandbox, Purpose::ReadTree).await?;
         let to =
             self.admitted(&params.destination_path, "destinationPath", sandbox, Purpose::ChangeTree).await?;
+        let restricts = resolved_wish::wish_of(&self.session, sandbox).await?.restricts_files();
         let status = file_status::link_status(&self.session, &source).await?;
         let options: &[&str] = match (status.is_directory(), params.recursive) {
+            // What is there is replaced: a link in it would lead elsewhere.
+            (true, true) if restricts => &["-R", "-P", "-T", "--remove-destination"],
             (true, true) => &["-R", "-P", "-T"],
             (true, false) => {
                 return Err(invalid("recursive: a directory is copied only with recursive: true"));
@@ -160,7 +166,9 @@ impl Files {
 
     pub(super) async fn get_metadata(&self, params: Value) -> Result<Value, RpcError> {
         let params: PathParams = message::params(params)?;
-        let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::Read).await?;
+        let sandbox = params.sandbox.as_ref();
+        self.admitted(&params.path, "path", sandbox, Purpose::Read).await?;
+        let path = self.admitted_link(&params.path, "path", sandbox, Purpose::Read).await?;
         let link = file_status::link_status(&self.session, &path).await?;
         let target = match link.is_symlink() {
             true => file_status::status(&self.session, &path).await?,
@@ -187,18 +195,21 @@ impl Files {
         let params: PathParams = message::params(params)?;
         let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::Read).await?;
         self.directory(&path).await?;
-        file_walk::read_directory(&self.session, &path).await
+        let links = self.links(params.sandbox.as_ref()).await?;
+        file_walk::read_directory(&self.session, &path, links).await
     }
 
     pub(super) async fn walk(&self, params: Value) -> Result<Value, RpcError> {
         let params: WalkParams = message::params(params)?;
         let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::ReadTree).await?;
         self.directory(&path).await?;
-        file_walk::walk(&self.session, &path, &params.options).await
+        let links = self.links(params.sandbox.as_ref()).await?;
+        let shown_as = uri::path_of(&params.path, "path")?;
+        file_walk::walk(&self.session, (&path, &shown_as), &params.options, links).await
     }
 
-    /// The path of a URI, if the client's own wish lets it do this there. With such a wish the path is resolved first, so that no
-    /// link leads elsewhere; commands that change it meanwhile are held by the sandbox, not by the wish.
+    /// The path of a URI, if the client's own wish lets it do this there. With such a wish it is the resolved one: what is done is done to
+    /// what was compared, and no link leads elsewhere. Commands that change it meanwhile are held by the sandbox, not by the wish.
     pub(super) async fn admitted(
         &self,
         uri: &str,
@@ -216,25 +227,47 @@ impl Files {
                 Purpose::Change => wish.admits_writing(&real)?,
                 Purpose::ChangeTree => wish.admits_writing_below(&real)?,
             }
+            return Ok(real);
         }
         Ok(path)
     }
 
-    /// As [`Files::admitted`], of what is removed itself, and not what it links to.
+    /// As [`Files::admitted`], of what has the name itself, and not what it links to.
     async fn admitted_link(
         &self,
         uri: &str,
         field: &str,
         sandbox: Option<&Value>,
+        purpose: Purpose,
     ) -> Result<String, RpcError> {
         let path = uri::path_of(uri, field)?;
         let wish = resolved_wish::wish_of(&self.session, sandbox).await?;
-        if wish.restricts_files() {
-            let (directory, name) = split(&path).ok_or_else(|| invalid("path: its last part is no name"))?;
-            let real = file_status::real_path(&self.session, directory, MissingFiles::Allowed).await?;
-            wish.admits_writing_below(&format!("{}/{name}", real.trim_end_matches('/')))?;
+        if !wish.restricts_files() {
+            return Ok(path);
         }
-        Ok(path)
+        let Some((directory, name)) = split(&path) else {
+            return match purpose {
+                // It is a directory, and no link.
+                Purpose::Read | Purpose::ReadTree => self.admitted(uri, field, sandbox, purpose).await,
+                Purpose::Change | Purpose::ChangeTree => Err(invalid("path: its last part is no name")),
+            };
+        };
+        let real = file_status::real_path(&self.session, directory, MissingFiles::Allowed).await?;
+        let place = format!("{}/{name}", real.trim_end_matches('/'));
+        match purpose {
+            Purpose::Read => wish.admits_reading(&place)?,
+            // What it links to is not read by this.
+            Purpose::ReadTree => wish.admits_reading_below(&place)?,
+            Purpose::Change => wish.admits_writing(&place)?,
+            Purpose::ChangeTree => wish.admits_writing_below(&place)?,
+        }
+        Ok(place)
+    }
+
+    /// Whether links in a directory are looked through: they may lead to what a wish is about.
+    async fn links(&self, sandbox: Option<&Value>) -> Result<Links, RpcError> {
+        let wish = resolved_wish::wish_of(&self.session, sandbox).await?;
+        Ok(if wish.admits_reading_below("/").is_ok() { Links::LookedThrough } else { Links::Left })
     }
 
     /// What a path is, which must be a regular file.

@@ -20,3 +20,4 @@ mod peer;
 mod processes;
 mod resumed;
 mod socket;
+mod wishes;
