@@ -24,6 +24,7 @@ use super::{
     idle::Idle,
     limits::{FIRST_BYTES_TIMEOUT, IDLE_TIMEOUT, MAX_CONNECTION_STREAMS, MAX_HEAD_BYTES},
     outcome::Refusal,
+    overrides,
     program::{ProgramEnd, Waiting},
     send::{self, Sending},
     target::{self, TargetError},
@@ -170,7 +171,8 @@ pub(super) async fn forward(
     let (method, path) = (request.method().to_string(), request.uri().path());
     // One that is longer is not judged, and refused where it would be.
     let path = path.get(..path.len().min(MAX_PATH_BYTES + 1)).unwrap_or_default().to_owned();
-    let wanted = Attempt { approval, method, path, in_opened_tls, ..wanted };
+    let overridden_by = overrides::of_request(&request).unwrap_or_default();
+    let wanted = Attempt { approval, method, path, in_opened_tls, overridden_by, ..wanted };
     let place = match request.version() {
         Version::HTTP_2 => connector.stream_place().await,
         _ => None,

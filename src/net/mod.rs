@@ -22,6 +22,7 @@ mod listen;
 mod names;
 mod open;
 mod outcome;
+mod overrides;
 mod prefixed;
 mod program;
 mod resolver;

@@ -22,6 +22,7 @@ use tokio::{
 use super::{
     limits::MAX_HEAD_BYTES,
     outcome::Upstream,
+    overrides::{self, SentBody},
     tls::{HttpVersion, ServerTls},
     websocket::{self, Upgrade},
 };
@@ -84,6 +85,7 @@ pub(super) async fn send(
         _ => HttpVersion::One,
     };
     remove_hop_headers(request.headers_mut());
+    let mut request = overrides::watched(request, upstream.allowed.requests_only);
     let (mut response, websocket) = match (scheme, &destination.host) {
         (Scheme::Http, _) => by_http_1(upstream, request, (destination, scheme), websocket, place).await?,
         (Scheme::Https, Host::Address(_)) => return Err(SendError::NoName),
@@ -119,7 +121,7 @@ pub(super) async fn send(
 
 async fn by_http_1<S>(
     stream: S,
-    mut request: Request<Incoming>,
+    mut request: Request<SentBody>,
     (destination, scheme): (&Destination, Scheme),
     websocket: Option<OnUpgrade>,
     place: Option<OwnedSemaphorePermit>,
@@ -146,7 +148,7 @@ where
 
 async fn by_http_2<S>(
     stream: S,
-    mut request: Request<Incoming>,
+    mut request: Request<SentBody>,
     (destination, scheme): (&Destination, Scheme),
     place: Option<OwnedSemaphorePermit>,
 ) -> Result<Response<Incoming>, SendError>

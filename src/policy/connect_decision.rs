@@ -279,7 +279,7 @@ impl<'a> Applying<'a> {
             rules.iter().filter(is_one)
         };
         // What hides its requests cannot be judged by them.
-        let requests_only = naming(true).any(|rule| rule.decision == Decision::Deny)
+        let requests_only = naming(true).any(|rule| rule.decision != Decision::Allow)
             || (naming(true).next().is_some() && naming(false).all(|rule| rule.decision == Decision::Deny));
         let opens = |rule: &&ConnectRule| rule.tls == TlsHandling::Terminate && rule.names_host(host);
         let tls = match rules.iter().any(opens) {

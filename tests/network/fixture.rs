@@ -61,6 +61,14 @@ path = ["/v1/private/**"]
 reason = "it is private"
 
 [[connect]]
+id = "posting"
+decision = "allow"
+host = ["posting.test"]
+address = ["127.83.0.0/16"]
+port = [18080]
+method = ["GET", "POST"]
+
+[[connect]]
 id = "plain"
 decision = "allow"
 host = ["plain.test"]
@@ -127,6 +135,7 @@ impl Fixture {
             "xfiles",
             "careful",
             "reading",
+            "posting",
             "vault",
             "a.vault",
             "carried",

@@ -79,3 +79,58 @@ async fn tls_that_hides_requests_from_their_rules_is_refused() {
     session.close().await;
     fixture.gateway.stop();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_servers_take_for_another_one_is_refused_where_rules_are_about_requests() {
+    let fixture = Fixture::start();
+    let session = Session::open(&fixture.gateway).await;
+    // What some servers take as DELETE, as another address or as another host.
+    let overriding = [
+        "-H 'X-HTTP-Method-Override: DELETE' -X POST http://posting.test:18080/a",
+        "-H 'x_http_method_override: DELETE' -X POST http://posting.test:18080/a",
+        "-H 'X-HTTP-Method: DELETE' http://posting.test:18080/a",
+        "-H 'X-Method-Override: DELETE' http://posting.test:18080/a",
+        "-H 'X-Original-URL: /admin' http://posting.test:18080/a",
+        "-H 'X-Rewrite-URL: /admin' http://posting.test:18080/a",
+        "-H 'X-Forwarded-Host: other.test' http://posting.test:18080/a",
+        "-H 'Forwarded: host=other.test' http://posting.test:18080/a",
+        "-H 'Destination: /admin' http://posting.test:18080/a",
+        "-X POST 'http://posting.test:18080/a?_method=DELETE'",
+        "-X POST 'http://posting.test:18080/a?b=c&%5Fmethod=DELETE'",
+        "-H 'Content-Encoding: gzip' -d _=x http://posting.test:18080/a",
+    ];
+    let forms = [
+        "-d a=b -d _method=DELETE http://posting.test:18080/a",
+        "-d 'a=b&%5fMethod=DELETE' http://posting.test:18080/a",
+        "-F a=b -F _method=DELETE http://posting.test:18080/a",
+        // Behind much else.
+        "-d @long -d _method=DELETE http://posting.test:18080/a",
+    ];
+    let honest = [
+        "-H 'X-Forwarded-For: 10.0.0.1' -H 'X-Requested-With: curl' http://posting.test:18080/a",
+        "-d a=b -d 'text=the _method' http://posting.test:18080/a",
+        "-F a=@long http://posting.test:18080/a",
+        "-H 'Content-Type: application/json' -d '{\"_method\": 1}' http://posting.test:18080/a",
+        // Here no rule is about requests.
+        "-H 'X-HTTP-Method-Override: DELETE' -X POST http://registry.test:18080/a",
+        "-d _method=DELETE http://registry.test:18080/a",
+    ];
+    std::fs::write(session.workspace.join("long"), format!("x={}", "y".repeat(300_000))).expect("a file");
+    let asking = |all: &[&str]| -> String {
+        all.iter().map(|one| format!("curl -sS -H 'Expect:' {one} 2>&1 | head -n 1\n")).collect()
+    };
+    for way in ["", "export ALL_PROXY=socks5h://127.0.0.1:1080 http_proxy=\n"] {
+        let done = fixture.sh(&session, &format!("{way}{}", asking(&overriding))).finish().await;
+        let text = done.text();
+        assert_eq!(text.lines().count(), overriding.len(), "{text}");
+        for (request, answer) in overriding.iter().zip(text.lines()) {
+            assert!(answer.contains("denied by rule \"network.request\""), "{way} {request}: {answer}");
+        }
+        let done = fixture.sh(&session, &format!("{way}{}", asking(&forms))).finish().await;
+        assert!(!done.text().contains("SERVED"), "{way}: {}", done.text());
+        let done = fixture.sh(&session, &format!("{way}{}", asking(&honest))).finish().await;
+        assert_eq!(done.text().matches("SERVED").count(), honest.len(), "{way}: {}", done.text());
+    }
+    session.close().await;
+    fixture.gateway.stop();
+}

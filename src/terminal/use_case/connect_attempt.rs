@@ -46,6 +46,17 @@ pub(super) struct OpenConnection<'a> {
     pub(super) grant: Option<&'a ConnectGrant>,
 }
 
+/// Why a request cannot be judged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum UnjudgedRequest {
+    /// Its path.
+    #[error(transparent)]
+    Path(#[from] RequestPathError),
+    /// Servers take it for another one.
+    #[error("servers may take the request for another one because of {0}")]
+    Overridden(String),
+}
+
 /// A refusal, as far as the attempt says.
 pub(super) fn record(wanted: Wanted<'_>) -> ConnectionRecord {
     let protocol = match wanted.attempt.protocol() {
@@ -85,9 +96,14 @@ pub(super) fn record(wanted: Wanted<'_>) -> ConnectionRecord {
 }
 
 /// The HTTP request that an attempt is for, or why it cannot be judged.
-pub(super) fn http_request(attempt: &Attempt) -> Option<Result<HttpRequest, RequestPathError>> {
-    let path = || RequestPath::parse(&attempt.path);
-    (!attempt.method.is_empty()).then(|| Ok(HttpRequest { method: attempt.method.clone(), path: path()? }))
+pub(super) fn http_request(attempt: &Attempt) -> Option<Result<HttpRequest, UnjudgedRequest>> {
+    let read = || {
+        if !attempt.overridden_by.is_empty() {
+            return Err(UnjudgedRequest::Overridden(bounded(&attempt.overridden_by)));
+        }
+        Ok(HttpRequest { method: attempt.method.clone(), path: RequestPath::parse(&attempt.path)? })
+    };
+    (!attempt.method.is_empty()).then(read)
 }
 
 /// Its port; 0: it has none.
