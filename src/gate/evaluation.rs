@@ -19,10 +19,10 @@ use super::{
 use crate::{
     byte_text,
     policy::{
-        ExecRequest, ExecVerdict, PolicySet,
+        ApprovedCommand, ExecRequest, ExecVerdict, PolicySet,
         command::{
             interpreter::Interpreter,
-            program::{FileId, PathStability, ProgramResolver, Resolved},
+            program::{Directory, FileId, PathStability, ProgramResolver, Resolved},
         },
         profile::Profile,
     },
@@ -58,6 +58,7 @@ pub(super) fn evaluate(
     exec: &ReadExec,
     proc: &HostProc,
     names: &ProgramNames,
+    process: i32,
 ) -> ExecVerdict {
     let text = byte_text::from_bytes;
     let argv: Vec<String> = match exec.argv.is_empty() {
@@ -79,7 +80,7 @@ pub(super) fn evaluate(
         .collect();
     let final_argv: Vec<String> = exec.final_argv.iter().map(|one| text(one)).collect();
     let profile = policy.profile(Some(terminal.profile.as_str())).map(|(_, profile)| &**profile);
-    let resolver = ViewResolver { proc, profile, names };
+    let resolver = ViewResolver { proc, profile, names, directories: &exec.directories };
     let request = ExecRequest {
         principal: &terminal.principal,
         labels: &terminal.labels,
@@ -94,9 +95,17 @@ pub(super) fn evaluate(
         interpreters: &interpreters,
         final_argv: &final_argv,
         starts_any_rule: terminal.starts_any_rule.as_deref(),
-        approved: &terminal.approved,
+        approved: approved_for(process, terminal, proc),
     };
     policy.evaluate_exec(&request, &resolver)
+}
+
+/// What a person has approved that a process may make use of.
+fn approved_for<'t>(process: i32, terminal: &'t Terminal, proc: &HostProc) -> &'t [ApprovedCommand] {
+    match terminal.line {
+        Some(line) if !terminal.approved.is_empty() && !proc.is_of_line(process, line) => &[],
+        Some(_) | None => &terminal.approved,
+    }
 }
 
 /// The exec for people and for the journal.
@@ -170,6 +179,8 @@ struct ViewResolver<'a> {
     proc: &'a HostProc,
     profile: Option<&'a Profile>,
     names: &'a ProgramNames,
+    /// The working directory of the exec, and those above it.
+    directories: &'a [Directory],
 }
 
 impl ViewResolver<'_> {
@@ -205,6 +216,11 @@ impl ProgramResolver for ViewResolver<'_> {
         }
         known.insert(name.to_owned(), (Instant::now(), found.clone()));
         found
+    }
+
+    /// Of an exec nobody asks about another directory than its own.
+    fn directories(&self, _: &str) -> Option<Vec<Directory>> {
+        Some(self.directories.to_vec())
     }
 
     fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {

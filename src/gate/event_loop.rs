@@ -101,6 +101,7 @@ impl Gate {
             verifying: Default::default(),
             seized: Default::default(),
             queued: Default::default(),
+            shares_directories: false,
             spent: Vec::new(),
             tick_at: None,
             now: Instant::now(),

@@ -6,7 +6,7 @@
 
 use libc::c_long;
 
-use crate::sys::{call_list::CallList, pidfd, ptrace, seccomp_listener};
+use crate::sys::{call_list::CallList, kcmp, pidfd, ptrace, seccomp_listener};
 
 const ALWAYS: &[c_long] = &[
     // The event loop and its connections.
@@ -30,6 +30,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_statx,
     libc::SYS_fstatfs,
     libc::SYS_readlinkat,
+    libc::SYS_getdents64,
     libc::SYS_faccessat2,
     libc::SYS_process_vm_readv,
     libc::SYS_pidfd_open,
@@ -47,10 +48,15 @@ const IOCTLS: &[u32] = &[
 const WITH_ARGUMENT: &[(c_long, u32, &[u32])] = &[
     (libc::SYS_ioctl, 1, IOCTLS),
     (libc::SYS_ptrace, 0, ptrace::REQUESTS),
+    (libc::SYS_kcmp, 2, &[kcmp::DIRECTORY]),
     (libc::SYS_kill, 1, &[libc::SIGKILL as u32]),
     // Whether a thread is there.
     (libc::SYS_tgkill, 2, &[0]),
-    (libc::SYS_fcntl, 1, &[libc::F_GETFD as u32, libc::F_GETFL as u32, libc::F_SETFL as u32]),
+    (
+        libc::SYS_fcntl,
+        1,
+        &[libc::F_GETFD as u32, libc::F_SETFD as u32, libc::F_GETFL as u32, libc::F_SETFL as u32],
+    ),
 ];
 
 /// What opens a file for more than to read it.

@@ -96,8 +96,10 @@ impl Gate {
                 self.refusals.forget();
                 self.send(from_gate::Message::PolicyInForce(answer));
             }
-            to_gate::Message::AddTerminal(added) => {
-                self.terminals.add(added);
+            to_gate::Message::AddTerminal(mut added) => {
+                self.policy.know(std::mem::take(&mut added.directories));
+                // A clock that cannot be read is one at which nothing has started.
+                self.terminals.add(added, self.proc.uptime_ticks().unwrap_or(u64::MAX));
                 self.verdicts.forget();
             }
             to_gate::Message::RemoveTerminal(removed) => {
@@ -132,6 +134,8 @@ impl Gate {
         if let Some(replaced) = self.gateway.replace(token).filter(|replaced| *replaced != token) {
             self.connections.remove(&replaced);
         }
+        // No gateway says any more when a line is over.
+        self.terminals.end_lines();
         self.forget_ended_questions();
         let kept: Vec<_> = self.reports.kept().cloned().collect();
         for report in kept {

@@ -8,7 +8,7 @@ use super::{
     evaluation::evaluate,
     exec_call::ExecCall,
     process::Caller,
-    reading::{ReadFailure, describe_call, read},
+    reading::{ReadFailure, Wanted, describe_call, read},
     refusals::Refused,
     state::{Gate, HeldExec, JudgedExec, MAX_ASKED_EXECS, MAX_EXEC_BYTES, RECORD_TIMEOUT, Verification},
     verdicts::Decided,
@@ -41,6 +41,12 @@ impl Gate {
     /// Evaluates the first call that was received.
     pub(super) fn evaluate_next(&mut self) {
         let Some(notified) = self.received.pop_front() else { return };
+        if i64::from(notified.number) == libc::SYS_clone {
+            // It is remembered first: then each exec is looked at for it.
+            self.shares_directories = true;
+            let _ = seccomp_listener::answer(self.seccomp.as_fd(), notified.id, CallAnswer::Continue);
+            return;
+        }
         match ExecCall::of(&notified) {
             Ok(call) => self.admit(&notified, call),
             Err(errno) => self.fail(notified.id, errno),
@@ -98,6 +104,11 @@ impl Gate {
                 "its terminal is not known",
             );
         };
+        // The line that they were approved with may be over.
+        if self.terminals.get(&terminal_id).is_some_and(|one| one.line.is_some() && !one.approved.is_empty())
+        {
+            self.receive_from_gateway();
+        }
         let (policy, failed) = self.policy.current();
         if let Some(failed) = failed {
             self.send(from_gate::Message::PolicyInForce(failed));
@@ -106,7 +117,11 @@ impl Gate {
             let reason = "there is no policy";
             return self.deny(call.id, &terminal_id, Exec::default(), Cause::Unavailable, "", reason);
         };
-        let exec = match read(&self.proc, &call, policy.judges_environment_of_execs(), &mut self.lines) {
+        let wanted = Wanted {
+            env: policy.judges_environment_of_execs(),
+            directories: policy.judges_directory_of_execs(),
+        };
+        let exec = match read(&self.proc, &call, wanted, &mut self.lines) {
             Ok(exec) => exec,
             Err(ReadFailure::Gone) => return self.fail(call.id, Errno::EACCES),
             Err(ReadFailure::Errno(errno)) => return self.fail(call.id, errno),
@@ -125,7 +140,8 @@ impl Gate {
         let decided = match self.verdicts.find(terminal, &exec, self.now) {
             Some(known) => known,
             None => {
-                let decided = Decided::new(evaluate(&policy, terminal, &exec, &self.proc, &self.names));
+                let decided =
+                    Decided::new(evaluate(&policy, terminal, &exec, &self.proc, &self.names, caller.group));
                 self.verdicts.keep(terminal, &exec, self.now, &decided);
                 decided
             }

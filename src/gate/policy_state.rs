@@ -1,10 +1,16 @@
 //! The policy in force. A set is parsed when it is first needed, because most sandboxes see their first exec late or never.
 
-use std::rc::Rc;
+use std::{rc::Rc, sync::Arc};
 
 use crate::{
-    policy::PolicySet,
-    proto::gate::{PolicyInForce, SetPolicy},
+    policy::{
+        PolicySet,
+        command::{
+            known_directories::{KnownDirectories, KnownDirectory},
+            program::DirectoryId,
+        },
+    },
+    proto::gate::{self, PolicyInForce, SetPolicy},
 };
 
 /// The policy of the sandbox.
@@ -15,6 +21,8 @@ pub(super) struct PolicyState {
     waiting: Option<SetPolicy>,
     /// An exec was notified.
     is_used: bool,
+    /// Of all policies so far.
+    directories: Arc<KnownDirectories>,
 }
 
 impl PolicyState {
@@ -24,6 +32,13 @@ impl PolicyState {
         self.waiting = Some(policy);
         let failure = if self.is_used { self.parse() } else { None };
         PolicyInForce { generation, failure: failure.unwrap_or_default() }
+    }
+
+    /// Takes what directories of rules are.
+    pub(super) fn know(&self, directories: Vec<gate::KnownDirectory>) {
+        for gate::KnownDirectory { pattern, path, device, inode } in directories {
+            self.directories.add(&pattern, KnownDirectory { path, id: DirectoryId { device, inode } });
+        }
     }
 
     /// The policy for an exec. A set that turns out to be unusable is returned as the answer that it should have got.
@@ -49,7 +64,10 @@ impl PolicyState {
             policy.files.iter().map(|file| (file.name.as_str(), file.text.as_str())).collect();
         match PolicySet::load(&files) {
             Ok(parsed) => {
-                self.in_force = Some((policy.generation, Rc::new(parsed.with_generation(policy.generation))));
+                self.in_force = {
+                    let parsed = parsed.with_generation(policy.generation).knowing(self.directories.clone());
+                    Some((policy.generation, Rc::new(parsed)))
+                };
                 None
             }
             Err(error) => Some(error.to_string()),

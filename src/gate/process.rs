@@ -10,15 +10,19 @@ use std::{
 };
 
 use nix::{
+    dir::Dir,
     errno::Errno,
     fcntl::{OFlag, openat, readlinkat},
     sys::stat::{FileStat, Mode, fstat, fstatat},
 };
 
 use super::memory;
-use crate::sys::{
-    file, namespace,
-    pidfd::{self, ThreadInfo},
+use crate::{
+    policy::command::program::DirectoryId,
+    sys::{
+        file, kcmp, namespace,
+        pidfd::{self, ThreadInfo},
+    },
 };
 
 /// The host's /proc.
@@ -37,6 +41,15 @@ pub(super) struct Caller {
     pub(super) group: i32,
     /// The number of its cgroup of version 2, where the kernel says it.
     pub(super) cgroup: Option<u64>,
+}
+
+/// A line of a kept shell: the shell, and its descendants that started since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ShellLine {
+    /// In the sandbox's pid namespace.
+    pub(super) shell: i32,
+    /// As `starttime` of proc_pid_stat(5).
+    pub(super) since_ticks: u64,
 }
 
 /// The names of a thread's cgroups that are children of the sandbox's: the leaf of a terminal.
@@ -68,6 +81,9 @@ impl FileVersion {
         }
     }
 }
+
+/// Between a process and the shell that it comes from. Deeper is not looked.
+const MAX_ANCESTORS: usize = 64;
 
 /// More than the cgroups of a process take on most hosts.
 const CGROUPS_BYTES: usize = 4096;
@@ -122,6 +138,41 @@ impl HostProc {
         let status = String::from_utf8_lossy(&status);
         let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.and_then(|line| line.split_ascii_whitespace().last()?.parse().ok()).ok_or(Errno::EBADMSG)
+    }
+
+    /// The time since the boot, as processes have it for their start.
+    pub(super) fn uptime_ticks(&self) -> Result<u64, Errno> {
+        let uptime = self.read("uptime")?;
+        let uptime = String::from_utf8_lossy(&uptime);
+        let (seconds, hundredths) =
+            uptime.split(' ').next().and_then(|text| text.split_once('.')).ok_or(Errno::EBADMSG)?;
+        let number = |text: &str| text.parse::<u64>().map_err(|_| Errno::EBADMSG);
+        // USER_HZ is 100 on every machine that is known here.
+        Ok(number(seconds)? * 100 + number(hundredths)?)
+    }
+
+    /// Whether a process is the shell of a line, or comes from it by processes that have started since the line began. What has lost its
+    /// parent comes from nobody knows where.
+    pub(super) fn is_of_line(&self, mut process: i32, line: ShellLine) -> bool {
+        for _ in 0..MAX_ANCESTORS {
+            let Ok((parent, started_at)) = self.parent_and_start(process) else { return false };
+            if started_at < line.since_ticks {
+                return self.status_number(process, "NSpid") == Ok(line.shell);
+            }
+            process = parent;
+        }
+        false
+    }
+
+    fn parent_and_start(&self, process: i32) -> Result<(i32, u64), Errno> {
+        let stat = self.read(&format!("{process}/stat"))?;
+        let stat = String::from_utf8_lossy(&stat);
+        // The name of the program stands in parentheses, and may hold any.
+        let (_, fields) = stat.rsplit_once(") ").ok_or(Errno::EBADMSG)?;
+        let mut fields = fields.split(' ').skip(1);
+        let parent = fields.next().and_then(|field| field.parse().ok());
+        let started_at = fields.nth(17).and_then(|field| field.parse().ok());
+        parent.zip(started_at).ok_or(Errno::EBADMSG)
     }
 
     /// The terminal's leaves that a thread is in.
@@ -200,10 +251,48 @@ impl HostProc {
     }
 
     /// The identity of a process's working directory.
-    pub(super) fn directory_identity(&self, process: i32) -> Result<(u64, u64), Errno> {
+    pub(super) fn directory_identity(&self, process: i32) -> Result<DirectoryId, Errno> {
         let status =
             fstatat(&self.directory, format!("{process}/cwd").as_str(), nix::fcntl::AtFlags::empty())?;
+        Ok(DirectoryId { device: status.st_dev, inode: status.st_ino })
+    }
+
+    /// Whether another process of the sandbox can change the directory of one that stands at its exec. It is looked twice: while the gate
+    /// looks, nothing that shares it can begin but by a call that was answered before, and each task has made one at most.
+    pub(super) fn shares_directory(&self, process: i32) -> Result<bool, Errno> {
+        let sandbox = self.pid_namespace(process)?;
+        for _ in 0..2 {
+            for other in self.numbers_in(".")? {
+                if other == process || self.pid_namespace(other) != Ok(sandbox) {
+                    continue;
+                }
+                for task in self.numbers_in(&format!("{other}/task")).unwrap_or_default() {
+                    match kcmp::share_directory(process, task) {
+                        Ok(true) => return Ok(true),
+                        Ok(false) | Err(Errno::ESRCH | Errno::EPERM) => {}
+                        Err(errno) => return Err(errno),
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn pid_namespace(&self, process: i32) -> Result<(u64, u64), Errno> {
+        let path = format!("{process}/ns/pid");
+        let status = fstatat(&self.directory, path.as_str(), nix::fcntl::AtFlags::empty())?;
         Ok((status.st_dev, status.st_ino))
+    }
+
+    /// The names in a directory that are numbers.
+    fn numbers_in(&self, path: &str) -> Result<Vec<i32>, Errno> {
+        let mut directory = Dir::from_fd(self.open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?)?;
+        let mut numbers = Vec::new();
+        for entry in directory.iter() {
+            let entry = entry?;
+            numbers.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()));
+        }
+        Ok(numbers)
     }
 
     /// Whether a file of /proc about a process has exactly these bytes.
@@ -241,8 +330,8 @@ impl HostProc {
 }
 
 /// The identity of an open directory.
-pub(super) fn identity_of(directory: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
-    fstat(directory).map(|status| (status.st_dev, status.st_ino))
+pub(super) fn identity_of(directory: BorrowedFd<'_>) -> Result<DirectoryId, Errno> {
+    fstat(directory).map(|status| DirectoryId { device: status.st_dev, inode: status.st_ino })
 }
 
 fn joined(strings: &[Vec<u8>]) -> Vec<u8> {

@@ -9,7 +9,8 @@ use std::{
 
 use nix::{
     errno::Errno,
-    sys::stat::{FileStat, fstat},
+    fcntl::{OFlag, openat},
+    sys::stat::{FileStat, Mode, fstat},
 };
 
 use super::{
@@ -20,6 +21,7 @@ use super::{
 };
 use crate::{
     byte_text,
+    policy::command::program::Directory,
     proto::gate::Exec,
     resolve::{
         machine,
@@ -45,9 +47,10 @@ pub(super) struct ReadExec {
     pub(super) argv: Vec<Vec<u8>>,
     /// Absent if it is not needed.
     pub(super) env: Option<Vec<Vec<u8>>>,
-    /// The caller's working directory, and its identity.
+    /// The caller's working directory.
     pub(super) cwd: Vec<u8>,
-    pub(super) directory: (u64, u64),
+    /// What it is, and where that is needed, those above it.
+    pub(super) directories: Vec<Directory>,
     /// The file, then its interpreters, of which the last one is executed.
     pub(super) files: Vec<ReadFile>,
     /// What each line of a script says: path and argument of its interpreter.
@@ -75,7 +78,7 @@ impl ReadExec {
             argv: self.argv.clone(),
             env: self.env.clone(),
             cwd: self.cwd.clone(),
-            directory: self.directory,
+            directories: self.directories.clone(),
             files,
             lines: self.lines.clone(),
             final_argv: self.final_argv.clone(),
@@ -125,24 +128,32 @@ pub(super) struct FirstLines {
     known: HashMap<FileVersion, Option<Shebang>>,
 }
 
+/// What is read besides the file and the arguments.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) env: bool,
+    /// Those above the working directory.
+    pub(super) directories: bool,
+}
+
 /// Reads an exec.
 pub(super) fn read(
     proc: &HostProc,
     call: &ExecCall,
-    wants_env: bool,
+    wanted: Wanted,
     lines: &mut FirstLines,
 ) -> Result<ReadExec, ReadFailure> {
     let mut memory = CallerMemory::of(call.thread);
-    memory.expect(&[call.path, call.argv, if wants_env { call.env } else { 0 }]);
+    memory.expect(&[call.path, call.argv, if wanted.env { call.env } else { 0 }]);
     let path = memory.path(call.path).map_err(of_memory)?;
     let lookup = Lookup { proc, thread: Some(call.thread) };
     let working = proc.directory_of(call.thread).map_err(|errno| of_process("directory", errno))?;
     // First of all: most execs that fail do so because nothing is there.
     let (begins_at, opened, status) = open(&lookup, call, &working, &path)?;
     let argv = memory.strings(call.argv).map_err(of_memory)?;
-    let env = wants_env.then(|| memory.strings(call.env)).transpose().map_err(of_memory)?;
-    let directory = identity_of(working.as_fd()).map_err(ReadFailure::Errno)?;
+    let env = wanted.env.then(|| memory.strings(call.env)).transpose().map_err(of_memory)?;
     let cwd = proc.path_of(working.as_fd()).map_err(|errno| of_process("directory", errno))?;
+    let directories = directories(&working, &cwd, wanted).map_err(ReadFailure::Errno)?;
     let absolute_path = match begins_at {
         PathStart::Root => plain(&path),
         PathStart::Working => plain(&[&cwd, b"/".as_slice(), &path].concat()),
@@ -172,12 +183,29 @@ pub(super) fn read(
         argv,
         env,
         cwd,
-        directory,
+        directories,
         files,
         lines: chain,
         final_argv,
         opened: all,
     })
+}
+
+/// The working directory, and where they are wanted, those above it.
+fn directories(working: &OwnedFd, cwd: &[u8], wanted: Wanted) -> Result<Vec<Directory>, Errno> {
+    let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+    let mut found = vec![Directory { path: text(cwd), id: identity_of(working.as_fd())? }];
+    let (mut path, mut above) = (cwd, None);
+    while wanted.directories
+        && let Some(end) = path.iter().rposition(|byte| *byte == b'/').filter(|_| path.len() > 1)
+    {
+        path = if end == 0 { b"/" } else { &path[..end] };
+        let from = above.as_ref().map_or(working.as_fd(), OwnedFd::as_fd);
+        let next = openat(from, c"..", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
+        found.push(Directory { path: text(path), id: identity_of(next.as_fd())? });
+        above = Some(next);
+    }
+    Ok(found)
 }
 
 /// What a path is relative to.

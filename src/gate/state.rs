@@ -92,6 +92,8 @@ pub(super) struct Gate {
     pub(super) seized: HashSet<i32>,
     /// Calls of threads whose group has an exec in verification.
     pub(super) queued: HashMap<i32, VecDeque<(ExecCall, Caller)>>,
+    /// A process has begun that shares its parent's working directory.
+    pub(super) shares_directories: bool,
     /// Descriptors that are not needed any more. Closed when no exec waits for the gate.
     pub(super) spent: Vec<OwnedFd>,
     pub(super) tick_at: Option<Instant>,

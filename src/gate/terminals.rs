@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::process::Leaves;
+use super::process::{Leaves, ShellLine};
 use crate::{
     cgroup::leaf,
-    policy::{ApprovedCommand, ProfileName},
-    proto::gate::{AddTerminal, AllowedExec, Exec, ExecsAllowed},
+    policy::{ApprovedCommand, ApprovedFile, ProfileName, command::program::DirectoryId},
+    proto::gate::{self, AddTerminal, AllowedExec, Exec, ExecsAllowed},
 };
 
 /// Terminals that are known at once. Beyond this the execs of a further one are denied.
@@ -29,6 +29,8 @@ pub(super) struct Terminal {
     pub(super) starts_any_rule: Option<String>,
     /// What a person has approved of its request.
     pub(super) approved: Vec<ApprovedCommand>,
+    /// Whose approvals these are, if not those of all its processes.
+    pub(super) line: Option<ShellLine>,
     /// Execs that wait for a person.
     pub(super) asking: u32,
     allowed: AllowedExecs,
@@ -50,7 +52,8 @@ pub(super) struct Terminals {
 }
 
 impl Terminals {
-    pub(super) fn add(&mut self, added: AddTerminal) {
+    /// Adds one, at this time of the kernel's clock since the boot.
+    pub(super) fn add(&mut self, added: AddTerminal, now_ticks: u64) {
         let name = leaf::name_of(&added.terminal_id);
         if self.by_leaf.len() >= MAX_TERMINALS && !self.by_leaf.contains_key(&name) {
             return;
@@ -62,11 +65,11 @@ impl Terminals {
             profile: ProfileName::from_recorded(&added.profile),
             relative_from: added.relative_from,
             starts_any_rule: Some(added.starts_any_rule).filter(|rule| !rule.is_empty()),
-            approved: added
-                .approved
-                .into_iter()
-                .map(|one| ApprovedCommand { rule: one.rule, argv: one.argv })
-                .collect(),
+            approved: added.approved.into_iter().map(approved).collect(),
+            line: i32::try_from(added.line_of_shell)
+                .ok()
+                .filter(|shell| *shell > 0)
+                .map(|shell| ShellLine { shell, since_ticks: now_ticks }),
             asking: 0,
             allowed: AllowedExecs::default(),
         };
@@ -82,6 +85,12 @@ impl Terminals {
             None => terminal,
         };
         self.by_leaf.insert(name, kept);
+    }
+
+    /// Forgets what was approved of lines.
+    pub(super) fn end_lines(&mut self) {
+        let of_lines = self.by_leaf.values_mut().filter(|terminal| terminal.line.is_some());
+        of_lines.for_each(|terminal| terminal.approved.clear());
     }
 
     /// Forgets a terminal. What was allowed and not reported is returned.
@@ -113,6 +122,10 @@ impl Terminals {
     pub(super) fn only(&self) -> Option<&Terminal> {
         let mut all = self.by_leaf.values();
         all.next().filter(|_| all.next().is_none())
+    }
+
+    pub(super) fn get(&self, id: &str) -> Option<&Terminal> {
+        self.by_leaf.get(&leaf::name_of(id))
     }
 
     pub(super) fn get_mut(&mut self, id: &str) -> Option<&mut Terminal> {
@@ -147,6 +160,22 @@ impl Terminal {
         } else {
             self.allowed.others += 1;
         }
+    }
+}
+
+fn approved(command: gate::ApprovedCommand) -> ApprovedCommand {
+    let file = match command.file {
+        Some(gate::ApprovedFile { device, inode, changed_ns }) => {
+            ApprovedFile::Exactly { device, inode, changed_nanos: changed_ns }
+        }
+        None => ApprovedFile::OfTrustedPath,
+    };
+    ApprovedCommand {
+        rule: command.rule,
+        argv: command.argv,
+        file,
+        directory: DirectoryId { device: command.directory_device, inode: command.directory_inode },
+        env: command.env.into_iter().collect(),
     }
 }
 
@@ -185,7 +214,7 @@ mod tests {
 
     fn with_one() -> Terminals {
         let mut terminals = Terminals::default();
-        terminals.add(AddTerminal { terminal_id: "term_1".into(), ..AddTerminal::default() });
+        terminals.add(AddTerminal { terminal_id: "term_1".into(), ..AddTerminal::default() }, 0);
         terminals
     }
 
@@ -224,7 +253,7 @@ mod tests {
     fn a_terminal_that_is_registered_again_keeps_what_was_counted() {
         let mut terminals = with_one();
         terminals.get_mut("term_1").unwrap().count_allowed(&exec("/bin/a"), "");
-        terminals.add(AddTerminal { terminal_id: "term_1".into(), ..AddTerminal::default() });
+        terminals.add(AddTerminal { terminal_id: "term_1".into(), ..AddTerminal::default() }, 0);
         assert!(terminals.has_allowed());
         let leaves = Leaves { version_1: vec!["t-1".into()], ..Leaves::default() };
         assert!(terminals.with_leaf(&leaves).is_some() && terminals.only().is_some());
@@ -238,7 +267,7 @@ mod tests {
         assert_eq!(terminals.with_cgroup(7).map(|terminal| terminal.id.as_str()), Some("term_1"));
         assert!(terminals.with_cgroup(8).is_none(), "no terminal has this leaf");
         terminals.remove("term_1");
-        terminals.add(AddTerminal { terminal_id: "term_1".into(), ..AddTerminal::default() });
+        terminals.add(AddTerminal { terminal_id: "term_1".into(), ..AddTerminal::default() }, 0);
         assert!(terminals.with_cgroup(7).is_none(), "it was removed");
     }
 }

@@ -12,7 +12,11 @@ use std::{
 };
 
 use super::{evaluation::describe, process::FileVersion, reading::ReadExec, terminals::Terminal};
-use crate::{policy::ExecVerdict, proto::gate::Exec, resolve::shebang::Shebang};
+use crate::{
+    policy::{ExecVerdict, command::program::Directory},
+    proto::gate::Exec,
+    resolve::shebang::Shebang,
+};
 
 /// Verdicts that are kept.
 pub(super) const MAX_VERDICTS: usize = 1_024;
@@ -38,6 +42,7 @@ struct KnownVerdict {
     argv: Vec<Vec<u8>>,
     final_argv: Vec<Vec<u8>>,
     cwd: Vec<u8>,
+    directories: Vec<Directory>,
     files: Vec<(Vec<u8>, FileVersion)>,
     /// A file that is mapped can change without another version.
     lines: Vec<Shebang>,
@@ -79,7 +84,8 @@ impl Verdicts {
     /// Keeps a verdict that depends on nothing else.
     pub(super) fn keep(&mut self, terminal: &Terminal, exec: &ReadExec, now: Instant, decided: &Rc<Decided>) {
         let bytes = exec.path.len() + exec.argv.iter().map(|one| one.len() + 1).sum::<usize>();
-        if bytes > MAX_KEPT_BYTES || decided.verdict.env_was_read {
+        // What a person has approved is not for every process of a terminal.
+        if bytes > MAX_KEPT_BYTES || decided.verdict.env_was_read || decided.verdict.was_approved {
             return;
         }
         if self.known.len() >= MAX_VERDICTS {
@@ -94,6 +100,7 @@ impl Verdicts {
             argv: exec.argv.clone(),
             final_argv: exec.final_argv.clone(),
             cwd: exec.cwd.clone(),
+            directories: exec.directories.clone(),
             files: exec.files.iter().map(|file| (file.path.clone(), file.version)).collect(),
             lines: exec.lines.clone(),
             decided: decided.clone(),
@@ -112,6 +119,7 @@ impl KnownVerdict {
             && self.argv == exec.argv
             && self.final_argv == exec.final_argv
             && self.cwd == exec.cwd
+            && self.directories == exec.directories
             && self.lines == exec.lines
             && self.files.iter().map(|(path, version)| (path, *version)).eq(files)
     }
@@ -130,7 +138,7 @@ mod tests {
     use super::*;
     use crate::{
         gate::{reading::ReadFile, terminals::Terminals},
-        policy::ExecDecision,
+        policy::{ExecDecision, command::program::DirectoryId},
         proto::gate::AddTerminal,
     };
 
@@ -142,7 +150,7 @@ mod tests {
             argv: vec![b"x".to_vec(), argument.into()],
             env: None,
             cwd: b"/w".to_vec(),
-            directory: (1, 3),
+            directories: Vec::new(),
             files: vec![ReadFile { path: b"/bin/x".to_vec(), version, lookup_path: None }],
             lines: Vec::new(),
             final_argv: Vec::new(),
@@ -158,6 +166,7 @@ mod tests {
             starts_any: None,
             observed: Vec::new(),
             env_was_read: false,
+            was_approved: false,
         }
     }
 
@@ -165,7 +174,7 @@ mod tests {
     fn a_verdict_is_used_for_the_same_exec_of_the_same_terminal_and_for_a_short_time() {
         let mut terminals = Terminals::default();
         for id in ["term_1", "term_2"] {
-            terminals.add(AddTerminal { terminal_id: id.into(), ..AddTerminal::default() });
+            terminals.add(AddTerminal { terminal_id: id.into(), ..AddTerminal::default() }, 0);
         }
         let (mut verdicts, now) = (Verdicts::default(), Instant::now());
         let one = terminals.get_mut("term_1").unwrap();
@@ -179,6 +188,10 @@ mod tests {
         let moved = ReadExec { cwd: b"/v".to_vec(), ..exec("a", 1) };
         assert!(verdicts.find(one, &moved, now).is_none(), "another directory");
         let line = Shebang { path: b"/bin/y".to_vec(), argument: None };
+        let id = DirectoryId { device: 1, inode: 4 };
+        let directories = vec![Directory { path: "/w".to_owned(), id }];
+        let renamed = ReadExec { directories, ..exec("a", 1) };
+        assert!(verdicts.find(one, &renamed, now).is_none(), "another directory of that name");
         let rewritten = ReadExec { lines: vec![line], ..exec("a", 1) };
         assert!(verdicts.find(one, &rewritten, now).is_none(), "another first line");
         let named = ReadExec { final_argv: vec![b"push".to_vec()], ..exec("a", 1) };
@@ -195,7 +208,7 @@ mod tests {
     #[test]
     fn long_execs_and_those_that_were_judged_by_their_environment_are_not_kept() {
         let mut terminals = Terminals::default();
-        terminals.add(AddTerminal { terminal_id: "term_1".into(), ..AddTerminal::default() });
+        terminals.add(AddTerminal { terminal_id: "term_1".into(), ..AddTerminal::default() }, 0);
         let terminal = terminals.get_mut("term_1").unwrap();
         let (mut verdicts, now) = (Verdicts::default(), Instant::now());
         let long = exec(&"a".repeat(MAX_KEPT_BYTES), 1);
@@ -203,6 +216,8 @@ mod tests {
         assert!(verdicts.find(terminal, &long, now).is_none());
         let by_env = ExecVerdict { env_was_read: true, ..allowed() };
         verdicts.keep(terminal, &exec("a", 1), now, &Decided::new(by_env));
+        let approved = ExecVerdict { was_approved: true, ..allowed() };
+        verdicts.keep(terminal, &exec("a", 1), now, &Decided::new(approved));
         assert!(verdicts.find(terminal, &exec("a", 1), now).is_none());
         for index in 0..=MAX_VERDICTS {
             verdicts.keep(terminal, &exec(&index.to_string(), 1), now, &Decided::new(allowed()));

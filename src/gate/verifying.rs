@@ -98,7 +98,14 @@ impl Gate {
         {
             return Err((Cause::Changed, "another environment is executed than was evaluated"));
         }
-        if self.proc.directory_identity(process).map_err(unreadable)? != exec.directory {
+        // Before the directory: it is this one's alone from here on.
+        if self.shares_directories && self.proc.shares_directory(process).map_err(unreadable)? {
+            return Err((
+                Cause::Changed,
+                "another process can change its directory: they share it (CLONE_FS)",
+            ));
+        }
+        if self.proc.directory_identity(process).map_err(unreadable)? != exec.directories[0].id {
             return Err((Cause::Changed, "it is executed in another directory than was evaluated"));
         }
         if !is_program {
@@ -133,7 +140,7 @@ impl Gate {
         let exec = judged.exec.with_files(files);
         let (Some(policy), _) = self.policy.current() else { return Err(failed) };
         let terminal = self.terminals.get_mut(&judged.terminal_id).ok_or(failed)?;
-        let verdict = evaluate(&policy, terminal, &exec, &self.proc, &self.names);
+        let verdict = evaluate(&policy, terminal, &exec, &self.proc, &self.names, process);
         match verdict.decision {
             ExecDecision::Allow => Ok(Box::new(JudgedExec {
                 exec,

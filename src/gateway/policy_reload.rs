@@ -116,16 +116,23 @@ impl PolicyReloader {
                     }
                 }
                 ReloadTrigger::Hangup => {
+                    self.look_at_directories_again();
                     last_stamps = self.read_stamps().await;
                     self.load(CutFiles::Taken).await;
                 }
                 ReloadTrigger::Request(answer) => {
+                    self.look_at_directories_again();
                     last_stamps = self.read_stamps().await;
                     // Who asked may have gone.
                     let _ = answer.send(self.load(CutFiles::Taken).await);
                 }
             }
         }
+    }
+
+    /// Who asks for a load means the directories that are there now, also where the files are the same.
+    fn look_at_directories_again(&self) {
+        self.in_force.current().known_directories().forget();
     }
 
     /// Looks again until nothing has changed for a while.

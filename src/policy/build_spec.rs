@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::{
     command::{
         interpreter::Interpreter,
-        program::{FileId, PathStability, ProgramResolver, Resolved},
+        program::{DirectoryId, FileId, PathStability, ProgramResolver, Resolved},
         rule::{Decision, Effects},
         verdict::RuleVerdict,
     },
@@ -68,6 +68,7 @@ pub(super) fn build_spec(
         secrets,
         effects: effects.clone(),
         cwd: request.cwd.clone(),
+        directory: directory(policy, request, verdict, programs),
         output_limit_bytes: request
             .output_limit_bytes
             .unwrap_or(profile.output.default_bytes)
@@ -83,6 +84,19 @@ pub(super) fn build_spec(
         starts_any_rule: verdict.starts_any.clone(),
         approved: Vec::new(),
     })
+}
+
+/// The working directory, where rules or a person's answer depend on what it is.
+fn directory(
+    policy: &PolicySet,
+    request: &Request,
+    verdict: &RuleVerdict,
+    programs: &dyn ProgramResolver,
+) -> Option<DirectoryId> {
+    if verdict.decision != Decision::Ask && !policy.reads_directories() {
+        return None;
+    }
+    Some(programs.directories(request.cwd.as_str())?.first()?.id)
 }
 
 fn choose_network(name: &ProfileName, profile: &Profile, request: &Request) -> Result<Network, Denial> {

@@ -116,10 +116,10 @@ impl PolicySet {
         let adapted = search_path::adapt(resolvers.adapt(requested.1), request);
         let requested = (requested.0, &adapted);
         let programs = CachedResolver::new(resolvers.for_profile(requested.1));
-        let verdict = self.verdict_under(requested, requested.0, request, &programs)?;
+        let (verdict, approved) = self.verdict_under(requested, requested.0, request, &programs)?;
         if !selects_other_profile(&verdict, requested.0) {
             let spec = build_spec(self, request, requested, &verdict, &programs)?;
-            return Ok((verdict, spec));
+            return Ok((verdict, ExecSpec { approved, ..spec }));
         }
         // A rule selects another profile, whose files, variables and directories may mean something else: the rules
         // are asked again.
@@ -128,24 +128,29 @@ impl PolicySet {
         let adapted = search_path::adapt(resolvers.adapt(selected.1), request);
         let selected = (selected.0, &adapted);
         let programs = CachedResolver::new(resolvers.for_profile(selected.1));
-        let verdict = self.verdict_under(selected, requested.0, request, &programs)?;
+        let (verdict, approved) = self.verdict_under(selected, requested.0, request, &programs)?;
         if selects_other_profile(&verdict, selected.0) {
             return Err(Denial::ProfileChain(requested.0.clone(), selected.0.clone()));
         }
         let spec = build_spec(self, request, selected, &verdict, &programs)?;
-        Ok((verdict, spec))
+        Ok((verdict, ExecSpec { approved, ..spec }))
     }
 
-    /// Checks what the caller brings, and asks the rules, under one profile. `own` is the profile of commands that no rule gives one.
+    /// Checks what the caller brings, and asks the rules, under one profile. `own` is the profile of commands that no rule gives one. With the
+    /// verdict come the commands that a person's yes would be about.
     fn verdict_under(
         &self,
         (name, profile): (&ProfileName, &Arc<Profile>),
         own: &ProfileName,
         request: &Request,
         programs: &dyn ProgramResolver,
-    ) -> Result<RuleVerdict, Denial> {
+    ) -> Result<(RuleVerdict, Vec<ApprovedCommand>), Denial> {
         check_variables(self, name, profile, request.session_env.iter().chain(&request.env))?;
         check_cwd(&request.roots, &request.cwd)?;
+        let roots: Vec<&str> = request.roots.iter().map(|root| root.as_str()).collect();
+        for rule in self.rules() {
+            rule.look_at_directories(&self.known_directories, &roots, programs);
+        }
         let context = RequestContext {
             principal: request.principal.clone(),
             labels: (*request.labels).clone(),
@@ -153,8 +158,9 @@ impl PolicySet {
             relative_from: request.relative_from(),
             env: environment::merge_variables(profile, &request.session_env, &request.env),
             further_env: BTreeMap::new(),
+            known_directories: self.known_directories.all().1,
         };
-        Ok(match &request.command {
+        let verdict = match &request.command {
             CommandSpec::Argv { command, args } => {
                 let argv: Vec<String> = std::iter::once(command).chain(args).cloned().collect();
                 apply_rules(self, (own.as_str(), profile), programs, &context, CommandInput::Argv(&argv))
@@ -163,7 +169,9 @@ impl PolicySet {
                 let line = shell_line(profile, line);
                 apply_rules(self, (own.as_str(), profile), programs, &context, line)
             }
-        })
+        };
+        let approved = ApprovedCommand::all_of(self, &verdict.units, &context, programs);
+        Ok((verdict, approved))
     }
 }
 
@@ -185,15 +193,13 @@ impl Evaluation<'_> {
     /// Decides. A permit holds for this request and this generation of the policy only. An approval counts if it was
     /// granted for the same request, principal and generation.
     pub fn decide(self, approval: Option<ApprovalGrant>) -> Result<Permit, Denial> {
-        let Evaluated { principal, verdict, mut spec, digest } = self.result?;
+        let Evaluated { principal, verdict, spec, digest } = self.result?;
         let (policy, generation) = (self.policy, self.policy.generation());
         match verdict.decision {
             Decision::Allow => {}
             Decision::Deny => return Err(Denial::from_verdict(policy, &spec.profile_name, &verdict)),
             Decision::Ask => match approval {
-                Some(approval) if approval.covers(digest, generation, &principal) => {
-                    spec.approved = ApprovedCommand::all_of(&verdict.units);
-                }
+                Some(approval) if approval.covers(digest, generation, &principal) => {}
                 _ => {
                     let question = ApprovalQuestion::from_verdict(policy, &verdict, digest, generation);
                     return Err(Denial::NeedsApproval(Box::new(question)));

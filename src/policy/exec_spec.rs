@@ -10,7 +10,7 @@ use super::{
     approved_command::ApprovedCommand,
     command::{
         interpreter::Interpreter,
-        program::{FileId, Resolved},
+        program::{DirectoryId, FileId, Resolved},
         rule::Effects,
     },
     implied_variables::OpenedTls,
@@ -38,6 +38,7 @@ pub struct ExecSpec {
     pub(super) opened_tls: OpenedTls,
     pub(super) has_program_rules: bool,
     pub(super) cwd: AbsPath,
+    pub(super) directory: Option<DirectoryId>,
     pub(super) output_limit_bytes: u64,
     pub(super) streams: StreamMode,
     pub(super) stdin: StdinSource,
@@ -187,7 +188,12 @@ impl ExecSpec {
         self.umask
     }
 
-    /// What a person has approved of the request, so that it is not asked about again when it is executed.
+    /// What the working directory is, where a rule or a person has looked at it. The command begins in no other.
+    pub fn directory(&self) -> Option<DirectoryId> {
+        self.directory
+    }
+
+    /// What a person has approved of the request, if rules asked: it is not asked about again when it is executed.
     pub fn approved(&self) -> &[ApprovedCommand] {
         &self.approved
     }

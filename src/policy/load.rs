@@ -140,6 +140,7 @@ fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
     let connect_rules = connect_rules::load(&files, &profiles, &secrets, &mut origins)?;
     Ok(PolicySet {
         generation: 1,
+        known_directories: Arc::default(),
         default,
         confinements: Arc::new(
             profiles.iter().map(|(name, profile)| (name.clone(), hash(profile))).collect(),

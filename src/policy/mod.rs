@@ -52,7 +52,7 @@ pub mod workspace_files;
 
 pub use active::{ActivePolicy, FailedLoad, LoadOutcome, LoadStatus};
 pub use approval::{ApprovalGrant, ApprovalQuestion, AskedCommand};
-pub use approved_command::ApprovedCommand;
+pub use approved_command::{ApprovedCommand, ApprovedFile};
 pub use caller_checks::check_session;
 pub use denial::Denial;
 pub use digest::Digest;

@@ -32,6 +32,8 @@ pub(super) fn request_digest(request: &Request, verdict: &RuleVerdict, spec: &Ex
     part(spec.profile_name.as_str().as_bytes());
     part(spec.program.as_bytes());
     part(spec.cwd.as_str().as_bytes());
+    let directory = spec.directory.map_or([0; 2], |id| [id.device, id.inode]);
+    directory.iter().for_each(|number| part(&number.to_le_bytes()));
     for list in [&spec.argv, &spec.env] {
         part(&(list.len() as u64).to_le_bytes());
         list.iter().for_each(|item| part(item));

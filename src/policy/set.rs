@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use super::{
-    command::rule::Rule,
+    command::{known_directories::KnownDirectories, rule::Rule},
     connect::ConnectRule,
     digest::Digest,
     profile::{Profile, ProfileName, Requirement},
@@ -30,6 +30,7 @@ pub struct PolicySet {
     pub(super) texts: Arc<[PolicyText]>,
     pub(super) secrets: Arc<BTreeMap<String, SecretSource>>,
     pub(super) digest: Digest,
+    pub(super) known_directories: Arc<KnownDirectories>,
 }
 
 /// A file of a policy, as it was given to the loader.
@@ -56,6 +57,22 @@ impl PolicySet {
     #[must_use]
     pub fn with_generation(self, generation: u64) -> Self {
         Self { generation, ..self }
+    }
+
+    /// The same policy with what is known of the directories of its rules.
+    #[must_use]
+    pub fn knowing(self, known_directories: Arc<KnownDirectories>) -> Self {
+        Self { known_directories, ..self }
+    }
+
+    /// What the directories of its rules are.
+    pub fn known_directories(&self) -> &Arc<KnownDirectories> {
+        &self.known_directories
+    }
+
+    /// Whether a rule depends on the working directory.
+    pub fn reads_directories(&self) -> bool {
+        self.rules().iter().any(Rule::reads_directory)
     }
 
     /// Counts up with every load. A permit names the generation that it was made under.

@@ -196,7 +196,7 @@ impl Suite {
             cwd: own.cwd.clone().or(other.cwd.clone()).unwrap_or_else(|| "/workspace".to_owned()),
             relative_from: Vec::new(),
             env,
-            further_env: BTreeMap::new(),
+            ..RequestContext::default()
         };
         let resolver = LinkedResolver { links: &self.links };
         let words = case.command.as_deref().unwrap_or_default();

@@ -23,7 +23,7 @@ use crate::{
         ProfileResolvers,
         command::{
             interpreter::{Interpreter, Interpreters},
-            program::{FileId, PathStability, ProgramResolver, Resolved},
+            program::{Directory, DirectoryId, FileId, PathStability, ProgramResolver, Resolved},
         },
         profile::{Access, Profile},
         toolchain::{self, FoundToolchain, ToolchainOrder},
@@ -229,6 +229,30 @@ impl<'a> ProfileResolver<'a> {
         Ok(Followed { path: done, metadata: None, way })
     }
 
+    /// A directory and those above it, as far as the sandbox shows the host's.
+    fn directory_chain(&self, path: &str) -> Vec<Directory> {
+        let Ok(Followed { path: real, .. }) = self.follow(Path::new(path)) else { return Vec::new() };
+        let shown =
+            real.ancestors().take_while(|one| matches!(self.visibility(one), Visibility::Host { .. }));
+        let found = shown.map(|one| {
+            let metadata = fs::symlink_metadata(one).ok().filter(Metadata::is_dir)?;
+            Some(Directory { path: one.to_str()?.to_owned(), id: identity(&metadata) })
+        });
+        found.map_while(|one| one).collect()
+    }
+
+    fn directories_in(&self, directory: &Path) -> Vec<(String, DirectoryId)> {
+        if !matches!(self.visibility(directory), Visibility::Host { .. } | Visibility::Ancestor) {
+            return Vec::new();
+        }
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let directories = entries.filter_map(|entry| {
+            let metadata = entry.file_type().ok().filter(fs::FileType::is_dir).and(entry.metadata().ok())?;
+            Some((entry.path().to_str()?.to_owned(), identity(&metadata)))
+        });
+        directories.collect()
+    }
+
     fn search(&self, name: &str) -> Resolved {
         let mut not_executable = None;
         for directory in &self.profile.path {
@@ -360,6 +384,14 @@ impl ProgramResolver for ProfileResolver<'_> {
         is_32_bit
     }
 
+    fn directories(&self, path: &str) -> Option<Vec<Directory>> {
+        Some(self.rights.run_with(|| self.directory_chain(path)).unwrap_or_default())
+    }
+
+    fn subdirectories(&self, path: &str) -> Vec<(String, DirectoryId)> {
+        self.rights.run_with(|| self.directories_in(Path::new(path))).unwrap_or_default()
+    }
+
     fn interpreters(&self, file: &FileId, cwd: &str) -> Interpreters {
         let mut chain: Vec<Interpreter> = Vec::new();
         let mut script = file.clone();
@@ -385,6 +417,10 @@ impl ProgramResolver for ProfileResolver<'_> {
             }
         }
     }
+}
+
+fn identity(directory: &Metadata) -> DirectoryId {
+    DirectoryId { device: directory.dev(), inode: directory.ino() }
 }
 
 /// How a sandbox shows a path.

@@ -91,6 +91,7 @@ pub(super) struct ChildPlan {
     pub(super) status: *mut u8,
     pub(super) status_length: usize,
     pub(super) cwd: *const *const c_char,
+    pub(super) cwd_identity: Option<(u64, u64)>,
     pub(super) candidates: *const *const c_char,
     /// Null: whichever candidate is found is executed.
     pub(super) expected: *const ExpectedFile,
@@ -169,7 +170,7 @@ unsafe fn child_steps(plan: &mut ChildPlan) -> Result<(), ChildFailure> {
             raw_syscall(libc::SYS_capset, [header.as_ptr() as usize, none.as_ptr() as usize, 0, 0, 0]);
         check(SpawnStep::Identity, 3, result)?;
         read_status(plan)?;
-        enter_directory(plan.cwd)?;
+        enter_directory(plan.cwd, plan.cwd_identity)?;
         // It cannot fail. Memory is shared with the parent, and the mask is not.
         raw_syscall(libc::SYS_umask, [plan.umask as usize, 0, 0, 0, 0]);
         let mask = 0_u64;
@@ -186,12 +187,16 @@ unsafe fn child_steps(plan: &mut ChildPlan) -> Result<(), ChildFailure> {
     }
 }
 
-/// Opens the path from the root name by name, so that a link that another command has put there fails with ENOTDIR.
+/// Opens the path from the root name by name, so that a link that another command has put there fails with ENOTDIR, and compares what it
+/// leads to with what was expected.
 /// openat2(2) would do it in one call, but the sandbox's filter refuses it.
 ///
 /// # Safety
 /// As [`child_steps`]; the names end with a null pointer.
-unsafe fn enter_directory(mut names: *const *const c_char) -> Result<(), ChildFailure> {
+unsafe fn enter_directory(
+    mut names: *const *const c_char,
+    expected: Option<(u64, u64)>,
+) -> Result<(), ChildFailure> {
     let flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC) as usize;
     let (mut at, mut name, mut index) = (libc::AT_FDCWD as usize, c"/".as_ptr(), 0);
     // SAFETY: each name is a string of the plan; a descriptor that is closed was opened here.
@@ -211,6 +216,13 @@ unsafe fn enter_directory(mut names: *const *const c_char) -> Result<(), ChildFa
             }
             names = names.add(1);
             index += 1;
+        }
+        if let Some(expected) = expected {
+            let status = status_of(at, c"".as_ptr(), libc::AT_EMPTY_PATH as usize);
+            let status = status.map_err(|failed| (SpawnStep::Cwd, index, failed))?;
+            if (status.st_dev, status.st_ino) != expected {
+                return Err((SpawnStep::Cwd, index, -libc::ESTALE as isize));
+            }
         }
         let entered = raw_syscall(libc::SYS_fchdir, [at, 0, 0, 0, 0]);
         raw_syscall(libc::SYS_close, [at, 0, 0, 0, 0]);

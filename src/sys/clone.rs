@@ -30,7 +30,8 @@ pub(super) struct CloneArgs {
     pub(super) cgroup: u64,
 }
 
-/// clone3(2); the child calls `entry(argument)` on the stack that `args` names.
+/// clone3(2); the child calls `entry(argument)` on the stack that `args` names. The nonce is in registers that the call does not use, by
+/// which a sandbox's filter knows its supervisor.
 ///
 /// # Safety
 /// `args` must name a stack that nothing else uses until the child has executed or ended, and `entry` and
@@ -39,7 +40,9 @@ pub(super) unsafe fn clone3(
     args: &CloneArgs,
     entry: ChildEntry,
     argument: *mut c_void,
+    nonce: [usize; 2],
 ) -> Result<i32, Errno> {
+    let [first, second] = nonce;
     let result: isize;
     #[cfg(target_arch = "x86_64")]
     // SAFETY: clone3 reads `args` and returns twice. The parent goes on at 2: with all registers but those named
@@ -58,6 +61,8 @@ pub(super) unsafe fn clone3(
             inlateout("rax") libc::SYS_clone3 as isize => result,
             in("rdi") args,
             in("rsi") size_of::<CloneArgs>(),
+            in("rdx") first,
+            in("r10") second,
             in("r8") entry,
             in("r9") argument,
             lateout("rcx") _,
@@ -77,6 +82,8 @@ pub(super) unsafe fn clone3(
             "2:",
             inlateout("x0") std::ptr::from_ref(args) as isize => result,
             in("x1") size_of::<CloneArgs>(),
+            in("x2") first,
+            in("x3") second,
             in("x8") libc::SYS_clone3,
             in("x9") entry,
             in("x10") argument,

@@ -13,6 +13,7 @@ pub mod descriptor_table;
 pub mod fdpass;
 pub mod file;
 pub mod frame_stream;
+pub mod kcmp;
 pub mod keyring;
 pub mod landlock;
 pub mod loopback;

@@ -76,7 +76,7 @@ where
     // SAFETY: the stack is the child's alone until it has ended, because CLONE_VFORK lets this thread go on only
     // then; the child runs `child::<F>` on `probe`, which outlives it for the same reason. It uses this thread's
     // thread-local storage while this thread does not; locks of other threads are let go by them as ever.
-    let started = unsafe { clone3(&args, child::<F>, (&raw mut probe).cast()) };
+    let started = unsafe { clone3(&args, child::<F>, (&raw mut probe).cast(), [0; 2]) };
     // The mask was this thread's own a moment ago.
     let _ = before.thread_set_mask();
     let pid = started.map_err(ProbeError::Clone)?;

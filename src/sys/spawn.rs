@@ -81,6 +81,8 @@ pub struct SpawnSpec<'a> {
     pub env: &'a [CString],
     /// The working directory: the names on the way from the root to it. No link is followed on that way.
     pub cwd: &'a [CString],
+    /// Its `st_dev` and `st_ino`: another directory fails with `ESTALE`. Absent: any.
+    pub cwd_identity: Option<(u64, u64)>,
     /// Standard input, output and error; absent ones are /dev/null.
     pub stdio: [Option<BorrowedFd<'a>>; 3],
     /// Standard input is a terminal, which becomes the controlling one.
@@ -215,6 +217,7 @@ impl Spawner {
             status: self.status.as_mut_ptr(),
             status_length: 0,
             cwd: cwd.as_ptr(),
+            cwd_identity: launch.cwd_identity,
             candidates: candidates.as_ptr(),
             // Of an empty list this dangles, but is not null.
             expected: expected.as_ref().map_or(ptr::null(), Vec::as_ptr),
@@ -239,10 +242,11 @@ impl Spawner {
             args.flags |= CLONE_INTO_CGROUP;
             args.cgroup = cgroup.as_raw_fd() as u64;
         }
+        let [first, second, _] = launch.exec_nonce;
         // SAFETY: the stack is ours alone (`&mut self`, and `ChildInFlight` waits for the child in every way out of
         // this function). `child` makes bare system calls only. The plan and all that it points to live until
         // after `ChildInFlight`, and only the child writes to it meanwhile.
-        let pid = match unsafe { clone3(&args, child, (&raw mut plan).cast()) } {
+        let pid = match unsafe { clone3(&args, child, (&raw mut plan).cast(), [first, second]) } {
             Ok(pid) => pid,
             Err(errno) => return (Err(SpawnStepFailure { step: SpawnStep::Clone, index: 0, errno }), None),
         };

@@ -10,6 +10,7 @@ use nix::unistd::geteuid;
 use crate::{
     policy::{
         AbsPath, ApprovalGrant, CommandSpec, Denial, EvaluationTrace, Permit, PolicySet, Request,
+        command::rule::{Decision, Rule},
         explain::Explanation,
         profile::{Profile, ToolchainHomes},
         toolchain::ToolchainOrder,
@@ -39,6 +40,11 @@ fn can_evaluate_inline(policy: &PolicySet, session: &Session, request: &Request)
         if !session.known_toolchains().is_some_and(is_known) {
             return false;
         }
+    }
+    // What a person approves holds for a directory, and so may a rule: both are looked at.
+    let looks = |rule: &Rule| rule.decision == Decision::Ask || rule.reads_directory();
+    if policy.rules().iter().any(looks) {
+        return false;
     }
     let plain = |word: &String| !word.contains('/');
     let is_plain = match &request.command {

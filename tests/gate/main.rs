@@ -4,12 +4,14 @@
 mod support;
 
 mod again;
+mod approved;
 mod bypasses;
 mod counts;
 #[path = "../journaled/disk.rs"]
 #[allow(dead_code, reason = "another suite uses the rest of it")]
 mod disk;
 mod questions;
+mod renamed;
 mod reports;
 mod scripts;
 mod told;

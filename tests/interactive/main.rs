@@ -7,6 +7,7 @@ mod asciinema;
 mod attach;
 mod comes_back;
 mod command_line;
+mod kept_approvals;
 mod kept_fish;
 mod kept_settings;
 mod kept_shell;

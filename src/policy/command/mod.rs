@@ -10,6 +10,7 @@ pub(super) mod git;
 mod glob;
 pub mod interpreter;
 pub(super) mod kinds;
+pub mod known_directories;
 mod leading_words;
 pub(super) mod option_syntax;
 mod options;

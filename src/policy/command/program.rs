@@ -37,6 +37,24 @@ pub struct FileId {
     pub stability: PathStability,
 }
 
+/// What a directory is, whatever it is called: `st_dev` and `st_ino` of stat(2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectoryId {
+    /// `st_dev`.
+    pub device: u64,
+    /// `st_ino`.
+    pub inode: u64,
+}
+
+/// A directory as it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// Its path after all links.
+    pub path: String,
+    /// What it is.
+    pub id: DirectoryId,
+}
+
 /// Whether commands, or a principal outside, can change what a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathStability {
@@ -129,6 +147,17 @@ pub trait ProgramResolver {
         false
     }
 
+    /// The directory at an absolute path, after all links, and then those above it, as far as commands see the host's. Empty: it can't
+    /// be seen. `None`: there is no host, and a path is what it says.
+    fn directories(&self, _path: &str) -> Option<Vec<Directory>> {
+        None
+    }
+
+    /// The directories in a directory, links not followed, by their paths.
+    fn subdirectories(&self, _path: &str) -> Vec<(String, DirectoryId)> {
+        Vec::new()
+    }
+
     /// What runs a file that is a script: its interpreter, and that one's where it is a script too. Nothing for every other file.
     fn interpreters(&self, _file: &FileId, _cwd: &str) -> Interpreters {
         Interpreters::default()
@@ -140,6 +169,7 @@ pub trait ProgramResolver {
 pub struct CachedResolver<'a> {
     inner: Box<dyn ProgramResolver + 'a>,
     seen: RefCell<HashMap<(String, String), Resolved>>,
+    directories: RefCell<HashMap<String, Option<Vec<Directory>>>>,
     /// By file and working directory. There are few of them.
     scripts: RefCell<Vec<(FileId, String, Interpreters)>>,
 }
@@ -147,7 +177,7 @@ pub struct CachedResolver<'a> {
 impl<'a> CachedResolver<'a> {
     /// Of these programs, none of them looked at yet.
     pub fn new(inner: Box<dyn ProgramResolver + 'a>) -> Self {
-        Self { inner, seen: RefCell::default(), scripts: RefCell::default() }
+        Self { inner, seen: RefCell::default(), directories: RefCell::default(), scripts: RefCell::default() }
     }
 
     fn cached(&self, word: &str, cwd: &str, look: impl FnOnce() -> Resolved) -> Resolved {
@@ -184,6 +214,15 @@ impl ProgramResolver for CachedResolver<'_> {
 
     fn is_32_bit(&self, file: &FileId) -> bool {
         self.inner.is_32_bit(file)
+    }
+
+    fn directories(&self, path: &str) -> Option<Vec<Directory>> {
+        let mut directories = self.directories.borrow_mut();
+        directories.entry(path.to_owned()).or_insert_with(|| self.inner.directories(path)).clone()
+    }
+
+    fn subdirectories(&self, path: &str) -> Vec<(String, DirectoryId)> {
+        self.inner.subdirectories(path)
     }
 
     fn interpreters(&self, file: &FileId, cwd: &str) -> Interpreters {

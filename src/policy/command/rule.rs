@@ -12,6 +12,7 @@ use std::{borrow::Cow, cell::OnceCell};
 use super::{
     flags::Flags,
     kinds::chooses_by_name,
+    known_directories::{Below, KnownDirectories},
     leading_words::match_among_options,
     option_syntax::OptionSyntax,
     pattern::{Element, Match, PatternError, Regexes, TextPattern, match_arguments},
@@ -240,6 +241,27 @@ impl Rule {
         self.when.reads_environment()
     }
 
+    /// The variables that it depends on.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.when.variables()
+    }
+
+    /// Whether the rule depends on the working directory.
+    pub fn reads_directory(&self) -> bool {
+        self.when.reads_directory()
+    }
+
+    /// Records what the directories of its conditions are.
+    pub fn look_at_directories(
+        &self,
+        known: &KnownDirectories,
+        roots: &[&str],
+        programs: &dyn ProgramResolver,
+    ) {
+        let below = if self.decision == Decision::Allow { Below::Left } else { Below::Recorded };
+        self.when.look(known, below, roots, programs);
+    }
+
     /// Whether the rule matches a command.
     pub fn matches(&self, subject: &RuleSubject<'_>, programs: &dyn ProgramResolver) -> Match {
         let Some((command, arguments)) = subject.words.split_first() else { return Match::No };
@@ -265,7 +287,12 @@ impl Rule {
             None => Match::Perhaps,
             Some(_) => arguments,
         };
-        program.and(flags).and(arguments).and(self.when.holds(subject.request, subject.place, self.decision))
+        program.and(flags).and(arguments).and(self.when.holds(
+            subject.request,
+            subject.place,
+            self.decision,
+            programs,
+        ))
     }
 
     /// Matches the arguments as they are written, and behind options of the tool. A rule that allows looks only behind options that change

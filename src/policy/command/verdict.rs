@@ -8,7 +8,7 @@ use super::{
     pattern::Match,
     program::{ProgramResolver, Resolved},
     rule::{Decision, Effects, RequestContext, Rule},
-    shell::{Dialect, OpaqueReason, Word},
+    shell::{Dialect, LineCwd, OpaqueReason, Word},
 };
 
 /// Wrappers within wrappers, or lines within lines, that are followed. Deeper is opaque.
@@ -64,6 +64,8 @@ pub struct Unit {
     pub words: Vec<Word>,
     /// The file that it runs.
     pub file: Resolved,
+    /// Where it runs.
+    pub place: LineCwd,
     /// The wrappers and shells around it, outermost first.
     pub within: Vec<String>,
     /// What was decided.

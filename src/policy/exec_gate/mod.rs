@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 pub use super::command::rule::Decision as ExecDecision;
 use super::{
-    approved_command::ApprovedCommand,
+    approved_command::{ApprovedCommand, ExecutedCommand},
     command::{
         answers::{Doubt, RuleAnswers},
         interpreter::Interpreter,
@@ -77,6 +77,8 @@ pub struct ExecVerdict {
     pub observed: Vec<(String, ExecDecision)>,
     /// Whether the decision depends on the environment.
     pub env_was_read: bool,
+    /// Whether it runs because of what a person has approved.
+    pub was_approved: bool,
 }
 
 /// An exec that has been evaluated, with everything that led to the verdict.
@@ -99,6 +101,11 @@ impl PolicySet {
         self.rules().iter().any(|rule| rule.counts_for(CommandRole::Exec) && rule.reads_environment())
     }
 
+    /// Whether a rule that counts for execs depends on the working directory.
+    pub fn judges_directory_of_execs(&self) -> bool {
+        self.rules().iter().any(|rule| rule.counts_for(CommandRole::Exec) && rule.reads_directory())
+    }
+
     pub(super) fn evaluate_exec_units(
         &self,
         request: &ExecRequest<'_>,
@@ -117,8 +124,16 @@ impl PolicySet {
             relative_from: request.relative_from.to_vec(),
             env,
             further_env: request.further_env.clone(),
+            known_directories: self.known_directories.all().1,
         };
-        let mut evaluation = ExecEvaluation { policy: self, request, context, resolver, units: Vec::new() };
+        let mut evaluation = ExecEvaluation {
+            policy: self,
+            request,
+            context,
+            resolver,
+            units: Vec::new(),
+            was_approved: false,
+        };
         let mut starts_any: Option<String> = None;
         let mut observed = Vec::new();
         for unit in units_of(request, resolver) {
@@ -129,7 +144,7 @@ impl PolicySet {
         }
         observed.sort();
         observed.dedup();
-        let units = evaluation.units;
+        let (units, was_approved) = (evaluation.units, evaluation.was_approved);
         let decision = units.iter().map(|unit| unit.decision).max().unwrap_or(Decision::Deny);
         let cause = units.iter().find(|unit| unit.decision == decision).map(|unit| &unit.reason);
         let rule = match cause {
@@ -142,7 +157,8 @@ impl PolicySet {
             (_, rule) => rule.and_then(|rule| rule.reason.clone()),
         };
         let starts_any = starts_any.filter(|_| decision != Decision::Deny);
-        let verdict = ExecVerdict { decision, rule, reason, starts_any, observed, env_was_read };
+        let verdict =
+            ExecVerdict { decision, rule, reason, starts_any, observed, env_was_read, was_approved };
         EvaluatedExec { verdict, units }
     }
 }
@@ -156,6 +172,7 @@ impl EvaluatedExec {
             starts_any: None,
             observed: Vec::new(),
             env_was_read: true,
+            was_approved: false,
         };
         Self { verdict, units: Vec::new() }
     }
@@ -173,6 +190,7 @@ struct ExecEvaluation<'a> {
     context: RequestContext,
     resolver: &'a dyn ProgramResolver,
     units: Vec<Unit>,
+    was_approved: bool,
 }
 
 impl ExecEvaluation<'_> {
@@ -200,7 +218,10 @@ impl ExecEvaluation<'_> {
             },
         };
         let decision = match (decision, &reason) {
-            (Decision::Ask, DecisionReason::Rule(rule)) if self.is_approved(rule, unit) => Decision::Allow,
+            (Decision::Ask, DecisionReason::Rule(rule)) if self.is_approved(rule, unit) => {
+                self.was_approved = true;
+                Decision::Allow
+            }
             // A yes could not bring the process under the rule's profile.
             (Decision::Ask, DecisionReason::Rule(rule)) if !self.is_under_profile_of(rule) => Decision::Deny,
             (decision, _) => decision,
@@ -209,6 +230,7 @@ impl ExecEvaluation<'_> {
         self.units.push(Unit {
             words: unit.words.clone(),
             file: unit.file.clone(),
+            place,
             within: unit.within.clone(),
             decision,
             reason,
@@ -218,7 +240,18 @@ impl ExecEvaluation<'_> {
     }
 
     fn is_approved(&self, rule: &str, unit: &ExecUnit) -> bool {
-        self.request.approved.iter().any(|approved| approved.covers(rule, &unit.words))
+        if self.request.approved.is_empty() {
+            return false;
+        }
+        let directory = self.resolver.directories(self.request.cwd);
+        let executed = ExecutedCommand {
+            words: &unit.words,
+            file: &unit.file,
+            is_itself: unit.is_itself,
+            directory: directory.and_then(|found| found.first().map(|directory| directory.id)),
+            context: &self.context,
+        };
+        self.request.approved.iter().any(|approved| approved.covers(rule, executed))
     }
 
     /// A rule that lets something run under another profile allows nothing here: the process stays under its own.

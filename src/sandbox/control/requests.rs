@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::{
     failpoint,
-    policy::{ApprovedCommand, Permit, PtySize, Umask},
+    policy::{ApprovedCommand, ApprovedFile, Permit, PtySize, Umask},
     proto::gate::{self, AddTerminal},
     proto::supervisor::{
         Foreground, GetForeground, HoldIdleClock, NotifyScreen, Release, Resize, Resume, SendSignal,
@@ -81,6 +81,34 @@ pub enum RequestError {
     Errno(i32),
 }
 
+/// A line of a kept shell, as the gate is told about it.
+#[derive(Debug, Clone)]
+pub struct GateLine(AddTerminal);
+
+impl GateLine {
+    /// A line that may run in this terminal, whose shell has this number in its sandbox.
+    pub fn new(
+        terminal_id: String,
+        shell: u32,
+        permit: &Permit,
+        principal: String,
+        labels: BTreeMap<String, String>,
+    ) -> Self {
+        Self(AddTerminal {
+            terminal_id,
+            principal,
+            labels: labels.into_iter().collect(),
+            profile: permit.spec().profile_name().to_string(),
+            relative_from: permit.spec().relative_from().to_vec(),
+            // That of the terminal stays in force.
+            starts_any_rule: String::new(),
+            approved: permit.spec().approved().iter().map(approved).collect(),
+            line_of_shell: shell,
+            directories: Vec::new(),
+        })
+    }
+}
+
 /// A command that was started, and its output.
 #[derive(Debug)]
 pub struct Spawned {
@@ -142,6 +170,7 @@ impl Sandbox {
             relative_from: permit.spec().relative_from().to_vec(),
             starts_any_rule: permit.spec().starts_any_rule().unwrap_or_default().to_owned(),
             approved: permit.spec().approved().iter().map(approved).collect(),
+            ..AddTerminal::default()
         })
         .await
     }
@@ -274,27 +303,16 @@ impl Sandbox {
         self.request_done(Request::SignalForeground(SignalForeground { terminal_id, signal })).await
     }
 
-    /// Lets the gate know what a person has approved of a line that is about to run in a terminal, in place of what was approved
-    /// before.
-    pub async fn approve_in_terminal(
-        &self,
-        terminal_id: String,
-        permit: &Permit,
-        principal: String,
-        labels: BTreeMap<String, String>,
-    ) -> Result<(), GateError> {
+    /// Lets the gate know what a person has approved of a line that is about to run in a kept shell, which may be nothing, in place of what
+    /// was approved before.
+    pub async fn begin_line(&self, line: &GateLine) -> Result<(), GateError> {
         let SandboxGate::Linked(gate) = self.gate() else { return Err(GateError::Lost) };
-        gate.add_terminal(AddTerminal {
-            terminal_id,
-            principal,
-            labels: labels.into_iter().collect(),
-            profile: permit.spec().profile_name().to_string(),
-            relative_from: permit.spec().relative_from().to_vec(),
-            // That of the terminal stays in force.
-            starts_any_rule: String::new(),
-            approved: permit.spec().approved().iter().map(approved).collect(),
-        })
-        .await
+        gate.add_terminal(line.0.clone()).await
+    }
+
+    /// Lets the gate know that a line is over: what was approved of it is not approved any more.
+    pub async fn end_line(&self, line: GateLine) -> Result<(), GateError> {
+        self.begin_line(&GateLine(AddTerminal { approved: Vec::new(), ..line.0 })).await
     }
 
     /// Tells the supervisor that the reader of a full ring has advanced. The response is not awaited.
@@ -346,5 +364,18 @@ fn open_rings(
 }
 
 fn approved(command: &ApprovedCommand) -> gate::ApprovedCommand {
-    gate::ApprovedCommand { rule: command.rule.clone(), argv: command.argv.clone() }
+    let file = match command.file {
+        ApprovedFile::Exactly { device, inode, changed_nanos } => {
+            Some(gate::ApprovedFile { device, inode, changed_ns: changed_nanos })
+        }
+        ApprovedFile::OfTrustedPath => None,
+    };
+    gate::ApprovedCommand {
+        rule: command.rule.clone(),
+        argv: command.argv.clone(),
+        file,
+        directory_device: command.directory.device,
+        directory_inode: command.directory.inode,
+        env: command.env.clone().into_iter().collect(),
+    }
 }

@@ -70,6 +70,11 @@ pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras, proxies:
         program: order.program().to_owned(),
         argv: argv(&order),
         cwd: order.cwd().as_str().to_owned(),
+        cwd_identity: order.directory().map(|id| FileIdentity {
+            device: id.device,
+            inode: id.inode,
+            changed_ns: 0,
+        }),
         path: order.search_path().iter().map(|directory| text(directory)).collect(),
         limits: Some(limits(&order.profile().limits)),
         ring_bytes: ring_bytes.saturating_add(margin_bytes).min(MAX_RETAINED_BYTES.max(ring_bytes)),

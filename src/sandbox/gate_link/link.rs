@@ -24,9 +24,10 @@ use super::{
     policy_frame::{PolicyEncoder, PolicyFrame},
 };
 use crate::{
+    policy::command::known_directories,
     proto::gate::{
-        AddTerminal, Answer, HelloResponse, Recorded, RemoveTerminal, Report, answer::Verdict,
-        from_gate::Message, to_gate,
+        AddTerminal, Answer, HelloResponse, KnownDirectory, Recorded, RemoveTerminal, Report,
+        answer::Verdict, from_gate::Message, to_gate,
     },
     sys::fdpass::{Flushed, FrameReceiver},
 };
@@ -101,6 +102,8 @@ pub struct GateLink {
     /// Terminals that the gate knows.
     announced: Mutex<HashSet<String>>,
     was_reported_lost: AtomicBool,
+    /// Generation and number of the directories of rules that it was sent last.
+    directories_sent: Mutex<(u64, usize)>,
 }
 
 /// What the link's task has done.
@@ -137,6 +140,7 @@ impl GateLink {
             progress: watch::Sender::default(),
             announced: Mutex::new(answer.terminal_ids.into_iter().collect()),
             was_reported_lost: AtomicBool::new(false),
+            directories_sent: Mutex::default(),
         });
         tokio::spawn(link.clone().serve(receiver));
         Ok(link)
@@ -168,13 +172,14 @@ impl GateLink {
     ///
     /// # Errors
     /// [`GateError`]: nothing may be spawned for the terminal.
-    pub(crate) async fn add_terminal(&self, terminal: AddTerminal) -> Result<(), GateError> {
+    pub(crate) async fn add_terminal(&self, mut terminal: AddTerminal) -> Result<(), GateError> {
         if !self.is_up() {
             return Err(GateError::Lost);
         }
         let policy = self.policy.current()?;
         let id = terminal.terminal_id.clone();
         self.lock_announced().insert(id);
+        terminal.directories = self.new_directories();
         let message = to_gate::Message::AddTerminal(terminal);
         match self.connection.send_under(&policy, message)? {
             Flushed::All => Ok(()),
@@ -183,6 +188,25 @@ impl GateLink {
                 drained.map_err(|_| GateError::TimedOut)?
             }
         }
+    }
+
+    /// All directories of rules, if there are some that the gate was not sent.
+    fn new_directories(&self) -> Vec<KnownDirectory> {
+        let mut sent = self.directories_sent.lock().unwrap_or_else(PoisonError::into_inner);
+        let (number, known) = self.policy.directories();
+        if number.1 == 0 || std::mem::replace(&mut *sent, number) == number {
+            return Vec::new();
+        }
+        let of_pattern = |(pattern, directories): (&String, &Vec<known_directories::KnownDirectory>)| {
+            let known = directories.iter().map(|one| KnownDirectory {
+                pattern: pattern.clone(),
+                path: one.path.clone(),
+                device: one.id.device,
+                inode: one.id.inode,
+            });
+            known.collect::<Vec<_>>()
+        };
+        known.iter().flat_map(of_pattern).collect()
     }
 
     /// Nothing more happens in a terminal. Its last report may still come.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::GateError;
 use crate::{
-    policy::{ActivePolicy, PolicySet},
+    policy::{ActivePolicy, PolicySet, command::known_directories::KnownByPattern},
     proto::gate::{PolicyFile, SetPolicy, ToGate, to_gate::Message},
     wire,
 };
@@ -26,6 +26,13 @@ pub(super) struct PolicyEncoder {
 impl PolicyEncoder {
     pub(super) fn new(active: Arc<ActivePolicy>) -> Self {
         Self { active, encoded: Mutex::default() }
+    }
+
+    /// What the directories of its rules are: their number, with its generation, and all of them.
+    pub(super) fn directories(&self) -> ((u64, usize), Arc<KnownByPattern>) {
+        let policy = self.active.current();
+        let (count, known) = policy.known_directories().all();
+        ((policy.generation(), count), known)
     }
 
     /// The policy in force.

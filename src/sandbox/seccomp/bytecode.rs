@@ -5,7 +5,7 @@ use libc::c_long;
 
 use super::conditional::{ArgumentCondition, CREATES, SET_ID, SUPERVISOR};
 use super::families::{FAMILIES, Protocol};
-use super::notified::NotifiedCall;
+use super::notified::{NotifiedCall, Otherwise};
 
 /// Code, jumps if true and if false, value.
 type Instruction = (u16, u8, u8, u32);
@@ -57,7 +57,11 @@ impl FilterBuilder {
             self.push(JUMP_EQUAL, 0, to_notify, *word);
         }
         self.push(RETURN, 0, 0, ALLOW);
-        self.push(RETURN, 0, 0, NOTIFY);
+        let otherwise = match notified.otherwise {
+            Otherwise::Notified => NOTIFY,
+            Otherwise::Absent => errno(libc::ENOSYS),
+        };
+        self.push(RETURN, 0, 0, otherwise);
     }
 
     /// The call's number is in the accumulator before and, when the rule is for another call, after.
@@ -68,6 +72,15 @@ impl FilterBuilder {
             ArgumentCondition::AnyBit { index, bits } => {
                 vec![(LOAD, 0, 0, argument(index)), (JUMP_IF_ANY_BIT, 0, 1, bits), refuse, allow]
             }
+            ArgumentCondition::AnyBitOrNotified { index, bits, notified, unless } => vec![
+                (LOAD, 0, 0, argument(index)),
+                (JUMP_IF_ANY_BIT, 3, 0, bits),
+                (JUMP_IF_ANY_BIT, 0, 3, notified),
+                (JUMP_IF_ANY_BIT, 2, 0, unless),
+                (RETURN, 0, 0, NOTIFY),
+                refuse,
+                allow,
+            ],
             ArgumentCondition::AnyBitOrLacking { index, bits, lacking } => vec![
                 (LOAD, 0, 0, argument(index)),
                 (JUMP_IF_ANY_BIT, 1, 0, bits),

@@ -25,6 +25,13 @@ pub(super) enum ArgumentCondition {
         index: u32,
         bits: u32,
     },
+    /// The argument has one of the bits. With another bit, and without a third, the call is allowed and notified to the gate.
+    AnyBitOrNotified {
+        index: u32,
+        bits: u32,
+        notified: u32,
+        unless: u32,
+    },
     /// The argument has one of the bits, or lacks another.
     AnyBitOrLacking {
         index: u32,
@@ -80,12 +87,14 @@ pub(super) enum ArgumentCondition {
 pub(super) fn rules(
     machine: Arch,
     anonymous: AnonymousPrograms,
+    has_gate: bool,
 ) -> impl Iterator<Item = (c_long, ArgumentCondition)> {
     let memfd = match anonymous {
         AnonymousPrograms::Allowed => &MEMFD,
         AnonymousPrograms::Refused => &SEALED_MEMFD,
     };
-    RULES.iter().chain([memfd]).filter_map(move |rule| Some((rule.numbers.on(machine)?, rule.when)))
+    let clone = if has_gate { &NOTIFIED_CLONE } else { &CLONE };
+    RULES.iter().chain([clone, memfd]).filter_map(move |rule| Some((rule.numbers.on(machine)?, rule.when)))
 }
 
 const fn rule(
@@ -130,7 +139,7 @@ const AS_OPEN: &str = "as openat";
 const SUPERVISOR_ONLY: &str = "process 1";
 const AS_SCHEDULING: &str = "the supervisor's scheduling stays as it is";
 
-/// All but those of memfd_create(2).
+/// All but those of clone(2) and memfd_create(2).
 pub(super) const RULES: &[ConditionalRule] = &[
     only_x86_64("open", 2, ArgumentCondition::Creating { flags: 1, mode: 2 }, SET_ID_MODES, AS_OPEN),
     rule(
@@ -177,13 +186,6 @@ pub(super) const RULES: &[ConditionalRule] = &[
         ArgumentCondition::Both { first: (1, SOL_SOCKET), second: (2, &SOCKET_PROGRAMS) },
         "programs on sockets (`SO_ATTACH_FILTER`, `_BPF`, `_REUSEPORT_CBPF`, `_REUSEPORT_EBPF`)",
         "the host has one amount of memory for them (`net.core.bpf_jit_limit`), which sandboxes' filters need",
-    ),
-    rule(
-        "clone",
-        (56, 220),
-        any_bit(0, NAMESPACES),
-        "new namespaces",
-        "a namespace of one's own opens the kernel's parts for root",
     ),
     rule(
         "unshare",
@@ -254,6 +256,29 @@ pub(super) const RULES: &[ConditionalRule] = &[
     ),
 ];
 
+/// clone(2).
+pub(super) const CLONE: ConditionalRule = rule(
+    "clone",
+    (56, 220),
+    any_bit(0, NAMESPACES),
+    "new namespaces",
+    "a namespace of one's own opens the kernel's parts for root",
+);
+
+/// The same, where there is a gate: it verifies in which directory a program is executed, and must know that another process may change it.
+pub(super) const NOTIFIED_CLONE: ConditionalRule = rule(
+    "clone",
+    (56, 220),
+    ArgumentCondition::AnyBitOrNotified {
+        index: 0,
+        bits: NAMESPACES,
+        notified: CLONE_FS,
+        unless: CLONE_THREAD,
+    },
+    "new namespaces",
+    "a namespace of one's own opens the kernel's parts for root",
+);
+
 /// memfd_create(2).
 pub(super) const MEMFD: ConditionalRule =
     rule("memfd_create", (319, 279), any_bit(1, MFD_HUGETLB), "huge pages", "as mmap");
@@ -276,6 +301,10 @@ pub(super) const CREATES: u32 = 0o100 | 0o20_000_000;
 
 /// Every namespace: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
 const NAMESPACES: u32 = 0x7E02_0000;
+/// A process that shares its directory, root and umask.
+const CLONE_FS: u32 = 0x200;
+/// What begins in another thread group ends with none of its execs.
+const CLONE_THREAD: u32 = 0x1_0000;
 /// CLONE_NEWTIME: for unshare(2) only, because clone(2) has the exit signal in these bits.
 const TIME_NAMESPACE: u32 = 0x80;
 

@@ -51,7 +51,7 @@ pub fn program(machine: Arch, anonymous: AnonymousPrograms, nonce: Option<&ExecN
     for call in nonce.into_iter().flat_map(|nonce| notified::calls(machine, nonce)) {
         filter.notify(&call);
     }
-    for (call, when) in conditional::rules(machine, anonymous) {
+    for (call, when) in conditional::rules(machine, anonymous, nonce.is_some()) {
         filter.rule(call, when);
     }
     for call in table::numbers(unimplemented::CALLS, machine) {

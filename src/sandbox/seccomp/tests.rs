@@ -344,7 +344,11 @@ fn rows() -> Vec<String> {
         let (x86_64, aarch64) = (number(numbers.x86_64), number(numbers.aarch64));
         format!("| {name} | {x86_64} | {aarch64} | {answer} | {reason} |")
     };
-    let conditions = conditional::RULES.iter().chain([&conditional::MEMFD, &conditional::SEALED_MEMFD]);
+    let conditions = conditional::RULES.iter().chain([
+        &conditional::CLONE,
+        &conditional::MEMFD,
+        &conditional::SEALED_MEMFD,
+    ]);
     let conditions = conditions.map(|rule| call(rule.name, rule.numbers, rule.refused, rule.reason));
     let unimplemented =
         unimplemented::CALLS.iter().map(|one| call(one.name, one.numbers, "`ENOSYS`", one.reason));
@@ -375,7 +379,7 @@ fn no_call_is_in_two_tables_and_every_reason_says_something() {
     let mut seen = std::collections::BTreeMap::new();
     let listed =
         forbidden::CALLS.iter().chain(unimplemented::CALLS).map(|one| (one.name, one.numbers, one.reason));
-    let conditions = conditional::RULES.iter().chain([&conditional::MEMFD]);
+    let conditions = conditional::RULES.iter().chain([&conditional::CLONE, &conditional::MEMFD]);
     for (name, numbers, reason) in listed.chain(conditions.map(|rule| (rule.name, rule.numbers, rule.reason)))
     {
         assert!(reason.len() > 5, "{name}");

@@ -34,6 +34,8 @@ pub(super) struct ParsedSpawn {
     pub(super) argv: Vec<CString>,
     pub(super) env: Vec<CString>,
     pub(super) cwd: Vec<CString>,
+    /// `st_dev` and `st_ino` of what policy has evaluated.
+    pub(super) cwd_identity: Option<(u64, u64)>,
     pub(super) rlimits: Vec<(u32, ResourceLimit)>,
     pub(super) leaf_name: CString,
     pub(super) limits: LeafLimits,
@@ -94,6 +96,7 @@ pub(super) fn parse(request: &Spawn) -> Result<ParsedSpawn, Errno> {
         argv: strings(&request.argv)?,
         env: strings(&request.env)?,
         cwd: directory_names(&request.cwd)?,
+        cwd_identity: request.cwd_identity.map(|identity| (identity.device, identity.inode)),
         rlimits: rlimits(&limits),
         leaf_name: string(leaf::name_of(&request.terminal_id))?,
         limits: LeafLimits {

@@ -230,6 +230,7 @@ impl Runtime {
             argv: &parsed.argv,
             env: &parsed.env,
             cwd: &parsed.cwd,
+            cwd_identity: parsed.cwd_identity,
             stdio: [
                 slave.or(input.as_ref()).map(AsFd::as_fd),
                 slave.or(output.as_ref()).map(AsFd::as_fd),

@@ -158,8 +158,8 @@ impl LineDriver {
         self.id.as_str()
     }
 
-    /// Follows the line to its end.
-    pub(super) async fn drive(mut self) {
+    /// Follows the line to its end, which this is told before anybody else.
+    pub(super) async fn drive(mut self, over: impl Future<Output = ()>) {
         let mut seen = Seen::default();
         let typed_at = self.scanner.settled_offset();
         let mut quiet_since = Instant::now();
@@ -196,6 +196,7 @@ impl LineDriver {
             }
             self.publish(&seen);
         };
+        over.await;
         self.finish(seen, typed_at, ending, cwd);
     }
 

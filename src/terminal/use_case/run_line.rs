@@ -24,7 +24,7 @@ use crate::{
         AbsPath, CommandSpec, EvaluationTrace, OverflowMode, Permit, Request, StdinSource,
         profile::{CgroupLimits, Network},
     },
-    sandbox::{gate::SandboxGate, handle::Sandbox},
+    sandbox::{gate::SandboxGate, handle::Sandbox, requests::GateLine},
     terminal::{
         audit::records,
         errors::{CreateError, OperationError, RunLineError},
@@ -116,7 +116,7 @@ impl TerminalContext {
         })?;
         // The gate may have been lost meanwhile.
         check_sandbox(terminal, &sandbox)?;
-        self.permit_line(terminal, shell.kind, &sandbox, &new).await?;
+        let line = self.permit_line(terminal, shell.kind, &sandbox, &new).await?;
         // From here on the caller may go away.
         let (begun, has_begun) = oneshot::channel();
         let (terminal, of) = (terminal.clone(), terminal.clone());
@@ -125,12 +125,19 @@ impl TerminalContext {
             let Some(shell) = &terminal.kept_shell else { return };
             let begin =
                 LineDriver::begin(terminal.clone(), shell, turn, &new.line, new.quiet_limit, progress);
+            let over = async {
+                // A gate that is gone lets nothing run.
+                let _ = sandbox.end_line(line).await;
+            };
             match begin.await {
                 Ok(driver) => {
                     let _ = begun.send(Ok((driver.id().to_owned(), followed)));
-                    driver.drive().await;
+                    driver.drive(over).await;
                 }
-                Err(error) => drop(begun.send(Err(error))),
+                Err(error) => {
+                    over.await;
+                    drop(begun.send(Err(error)));
+                }
             }
         });
         // Its task neither panics nor is aborted.
@@ -138,14 +145,14 @@ impl TerminalContext {
         Ok(RunningLine::new(of, id, followed))
     }
 
-    /// Judges a line, and records that it may run.
+    /// Judges a line, records that it may run, and tells the gate.
     async fn permit_line(
         self: &Arc<Self>,
         terminal: &Arc<Terminal>,
         kind: ShellKind,
         sandbox: &Sandbox,
         new: &NewLine,
-    ) -> Result<(), RunLineError> {
+    ) -> Result<GateLine, RunLineError> {
         if self.is_draining() {
             return Err(CreateError::Draining.into());
         }
@@ -178,12 +185,11 @@ impl TerminalContext {
         records::with_approval(&mut decision, *approval_id, *ask_record);
         self.known_secrets().redactor(&self.policy().current()).redact(&mut decision);
         terminal.record_before([&decision]).await.map_err(CreateError::from)?;
-        if !permit.spec().approved().is_empty() {
-            let (id, principal) = (terminal.id.to_string(), session.principal.to_string());
-            let approved = sandbox.approve_in_terminal(id, &permit, principal, session.labels.clone()).await;
-            approved.map_err(|_| RunLineError::NoGate)?;
-        }
-        Ok(())
+        let shell = terminal.live().map(|live| live.started.pid).ok_or(OperationError::Ended)?;
+        let (id, principal) = (terminal.id.to_string(), session.principal.to_string());
+        let line = GateLine::new(id, shell, &permit, principal, session.labels.clone());
+        sandbox.begin_line(&line).await.map_err(|_| RunLineError::NoGate)?;
+        Ok(line)
     }
 
     /// The line as a request of its own, which has what the shell has.

@@ -81,6 +81,7 @@ impl Evaluator<'_> {
         self.units.push(Unit {
             words: words.to_vec(),
             file,
+            place: place.clone(),
             within: within.to_vec(),
             decision,
             reason,
@@ -146,6 +147,7 @@ impl Evaluator<'_> {
             self.units.push(Unit {
                 words: Vec::new(),
                 file: Resolved::Unknown,
+                place: LineCwd::Unknown,
                 within: Vec::new(),
                 decision: Decision::Deny,
                 reason: DecisionReason::Conflict(conflict),

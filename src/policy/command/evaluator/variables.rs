@@ -116,6 +116,7 @@ impl Evaluator<'_> {
             self.units.push(Unit {
                 words: vec![Word::Literal(format!("{name}=..."))],
                 file: Resolved::Builtin,
+                place: LineCwd::Unknown,
                 within: within.to_vec(),
                 decision: Decision::Deny,
                 reason: DecisionReason::Variable(name.to_owned()),

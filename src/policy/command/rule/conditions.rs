@@ -1,13 +1,15 @@
 //! The request context of a command, and the conditions of rules on it.
 //!
-//! A directory that is not known fulfils no condition surely. Paths are compared by their letters: what they lead to is
-//! left to the code that names them.
+//! A directory that is not known fulfils no condition surely. Paths are compared by their letters, and where there is a host, by what they
+//! lead to.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     super::{
+        known_directories::{Below, DirectoryPattern, KnownByPattern, KnownDirectories},
         pattern::{Match, PatternError, TextPattern},
+        program::{Directory, ProgramResolver},
         shell::LineCwd,
     },
     source::{ClaimedField, Decision, WhenSource},
@@ -28,13 +30,15 @@ pub struct RequestContext {
     pub env: BTreeMap<String, String>,
     /// Further values of variables that a process gives a program more than once. Programs differ in which one they take.
     pub further_env: BTreeMap<String, Vec<String>>,
+    /// What the directories of rules are.
+    pub known_directories: Arc<KnownByPattern>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Conditions {
     principal: Vec<TextPattern>,
     labels: Vec<(String, TextPattern)>,
-    cwd: Vec<TextPattern>,
+    cwd: Vec<DirectoryPattern>,
     env: Vec<(String, TextPattern)>,
 }
 
@@ -60,6 +64,25 @@ impl Conditions {
         !self.env.is_empty()
     }
 
+    pub(super) fn variables(&self) -> impl Iterator<Item = &str> {
+        self.env.iter().map(|(name, _)| name.as_str())
+    }
+
+    pub(super) fn reads_directory(&self) -> bool {
+        !self.cwd.is_empty()
+    }
+
+    /// Records what its directories are.
+    pub(super) fn look(
+        &self,
+        known: &KnownDirectories,
+        below: Below,
+        roots: &[&str],
+        programs: &dyn ProgramResolver,
+    ) {
+        self.cwd.iter().for_each(|pattern| known.look(pattern, below, roots, programs));
+    }
+
     pub(super) fn compile(source: &WhenSource) -> Result<Self, PatternError> {
         let list =
             |texts: &[String]| texts.iter().map(|t| TextPattern::compile(t)).collect::<Result<Vec<_>, _>>();
@@ -72,14 +95,20 @@ impl Conditions {
         Ok(Self {
             principal: list(&source.principal)?,
             labels: map(&source.labels)?,
-            cwd: list(&source.cwd)?,
+            cwd: source.cwd.iter().zip(list(&source.cwd)?).map(directory_pattern).collect(),
             env: map(&source.env)?,
         })
     }
 
     /// Whether all conditions of a rule with this decision hold. A variable that has several values has any of them for a rule that
     /// denies or asks, and all for one that allows.
-    pub(super) fn holds(&self, request: &RequestContext, place: &LineCwd, decision: Decision) -> Match {
+    pub(super) fn holds(
+        &self,
+        request: &RequestContext,
+        place: &LineCwd,
+        decision: Decision,
+        programs: &dyn ProgramResolver,
+    ) -> Match {
         let principal =
             self.principal.is_empty() || self.principal.iter().any(|t| t.accepts(&request.principal));
         let named = |wanted: &[(String, TextPattern)], given: &BTreeMap<String, String>| {
@@ -94,24 +123,58 @@ impl Conditions {
             }
         });
         Match::of(principal && named(&self.labels, &request.labels) && env)
-            .and(self.cwd_holds(request, place))
+            .and(self.cwd_holds(request, place, decision, programs))
     }
 
-    fn cwd_holds(&self, request: &RequestContext, place: &LineCwd) -> Match {
+    fn cwd_holds(
+        &self,
+        request: &RequestContext,
+        place: &LineCwd,
+        decision: Decision,
+        programs: &dyn ProgramResolver,
+    ) -> Match {
         if self.cwd.is_empty() {
             return Match::Yes;
         }
         let Some(cwd) = resolve_place(&request.cwd, place) else { return Match::Perhaps };
-        // A directory's pattern holds for what is below it, too.
-        let mut above = Some(cwd.as_str());
-        while let Some(directory) = above {
-            if self.cwd.iter().any(|text| text.accepts(if directory.is_empty() { "/" } else { directory })) {
-                return Match::Yes;
+        let seen = programs.directories(&cwd);
+        let accepts = |path: &str| above(path).any(|name| self.cwd.iter().any(|one| one.text.accepts(name)));
+        let Some(seen) = seen else { return Match::of(accepts(&cwd)) };
+        let real = seen.first().map(|directory| directory.path.as_str());
+        let known =
+            |pattern: &DirectoryPattern| request.known_directories.get(&pattern.source).into_iter().flatten();
+        let is_seen = |id| seen.iter().any(|directory: &Directory| directory.id == id);
+        Match::of(match decision {
+            Decision::Ask | Decision::Deny => {
+                accepts(&cwd)
+                    || real.is_some_and(accepts)
+                    || self.cwd.iter().any(|pattern| known(pattern).any(|one| is_seen(one.id)))
             }
-            above = directory.rfind('/').map(|at| &directory[..at]);
-        }
-        Match::No
+            Decision::Allow => self.cwd.iter().any(|pattern| {
+                let holds = |name: &str, is_real: bool| {
+                    let mut recorded = known(pattern).filter(|one| one.path == name).peekable();
+                    pattern.text.accepts(name)
+                        && match recorded.peek() {
+                            Some(_) => recorded.any(|one| is_seen(one.id)),
+                            // A directory that came later is known by its name alone.
+                            None => is_real,
+                        }
+                };
+                above(&cwd).any(|name| holds(name, real.is_none()))
+                    || real.is_some_and(|real| above(real).any(|name| holds(name, true)))
+            }),
+        })
     }
+}
+
+fn directory_pattern((source, text): (&String, TextPattern)) -> DirectoryPattern {
+    DirectoryPattern { source: source.clone(), text }
+}
+
+/// A directory, and all above it: a pattern holds for what is below, too.
+fn above(directory: &str) -> impl Iterator<Item = &str> {
+    let ends = directory.rmatch_indices('/').map(|(at, _)| &directory[..at]);
+    std::iter::once(directory).chain(ends).map(|path| if path.is_empty() { "/" } else { path })
 }
 
 /// The absolute directory of a place, with `.` and `..` taken out by their letters; `None` where it is not known.
