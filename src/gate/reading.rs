@@ -193,7 +193,7 @@ pub(super) fn read(
 
 /// The working directory, and where they are wanted, those above it.
 fn directories(working: &OwnedFd, cwd: &[u8], wanted: Wanted) -> Result<Vec<Directory>, Errno> {
-    let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+    let text = byte_text::from_bytes;
     let mut found = vec![Directory { path: text(cwd), id: identity_of(working.as_fd())? }];
     let (mut path, mut above) = (cwd, None);
     while wanted.directories

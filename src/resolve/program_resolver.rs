@@ -231,12 +231,14 @@ impl<'a> ProfileResolver<'a> {
 
     /// A directory and those above it, as far as the sandbox shows the host's.
     fn directory_chain(&self, path: &str) -> Vec<Directory> {
-        let Ok(Followed { path: real, .. }) = self.follow(Path::new(path)) else { return Vec::new() };
+        let Ok(Followed { path: real, .. }) = self.follow(&byte_text::to_path(path)) else {
+            return Vec::new();
+        };
         let shown =
             real.ancestors().take_while(|one| matches!(self.visibility(one), Visibility::Host { .. }));
         let found = shown.map(|one| {
             let metadata = fs::symlink_metadata(one).ok().filter(Metadata::is_dir)?;
-            Some(Directory { path: one.to_str()?.to_owned(), id: identity(&metadata) })
+            Some(Directory { path: byte_text::from_path(one), id: identity(&metadata) })
         });
         found.map_while(|one| one).collect()
     }
@@ -248,7 +250,7 @@ impl<'a> ProfileResolver<'a> {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         let directories = entries.filter_map(|entry| {
             let metadata = entry.file_type().ok().filter(fs::FileType::is_dir).and(entry.metadata().ok())?;
-            Some((entry.path().to_str()?.to_owned(), identity(&metadata)))
+            Some((byte_text::from_path(&entry.path()), identity(&metadata)))
         });
         directories.collect()
     }
@@ -389,7 +391,7 @@ impl ProgramResolver for ProfileResolver<'_> {
     }
 
     fn subdirectories(&self, path: &str) -> Vec<(String, DirectoryId)> {
-        self.rights.run_with(|| self.directories_in(Path::new(path))).unwrap_or_default()
+        self.rights.run_with(|| self.directories_in(&byte_text::to_path(path))).unwrap_or_default()
     }
 
     fn interpreters(&self, file: &FileId, cwd: &str) -> Interpreters {
