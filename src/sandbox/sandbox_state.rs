@@ -48,6 +48,8 @@ pub struct SandboxState {
     pub gated: bool,
     /// The caches that it began with as earlier sessions have left them, relative to the home.
     pub kept_caches: Vec<String>,
+    /// What it does not see of the host's directories, though it lies in them.
+    pub covered: Vec<String>,
 }
 
 /// Why the record cannot be used.
@@ -106,6 +108,7 @@ pub fn read(directory: &Path) -> Result<SandboxState, SandboxStateError> {
         cgroup: SandboxCgroup::from_plan(&plan),
         ptys: ptys(&plan),
         kept_caches: kept_caches(&plan),
+        covered: covered(&plan),
         gated: plan.gate.is_some_and(|gate| gate.enabled),
         id: plan.sandbox_id,
         assignment: SandboxAssignment {
@@ -124,6 +127,12 @@ pub fn read(directory: &Path) -> Result<SandboxState, SandboxStateError> {
 pub(crate) fn kept_caches(plan: &SandboxPlan) -> Vec<String> {
     let names = plan.mounts.iter().filter_map(|mount| LayerName::parse_overlay_name(&mount.shared));
     names.map(|name| name.place.to_string_lossy().into_owned()).collect()
+}
+
+/// What a plan covers: a path, and what it is. Older gateways do not say what it is.
+pub(crate) fn covered(plan: &SandboxPlan) -> Vec<String> {
+    let covers = plan.mounts.iter().filter(|mount| mount.kind() == Kind::Cover);
+    covers.map(|cover| format!("{} ({})", cover.target, cover.source)).collect()
 }
 
 /// Sandboxes of older gateways may have the maximum.

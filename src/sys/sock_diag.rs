@@ -16,13 +16,13 @@ use nix::{
 };
 
 /// Of linux/sock_diag.h and linux/inet_diag.h.
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
+pub(super) const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NO_COOKIE: [u8; 8] = [0xff; 8];
 /// Of linux/tcp_states.h.
 const ESTABLISHED: u8 = 1;
 
 /// `nlmsghdr`.
-const HEADER_BYTES: usize = 16;
+pub(super) const HEADER_BYTES: usize = 16;
 /// `inet_diag_sockid`, and where it begins in an answer.
 const ENDS_FROM: usize = HEADER_BYTES + 4;
 /// Where an answer has `idiag_inode`, its last field.
@@ -157,15 +157,15 @@ fn ends(answer: &[u8], family: i32) -> Option<(SocketAddrV4, SocketAddrV4)> {
     Some((own, SocketAddrV4::new(address(ENDS_FROM + 20)?, port(ENDS_FROM + 2)?)))
 }
 
-fn at<const COUNT: usize>(bytes: &[u8], from: usize) -> Option<[u8; COUNT]> {
+pub(super) fn at<const COUNT: usize>(bytes: &[u8], from: usize) -> Option<[u8; COUNT]> {
     bytes.get(from..from + COUNT)?.try_into().ok()
 }
 
-fn u16_at(bytes: &[u8], from: usize) -> Option<u16> {
+pub(super) fn u16_at(bytes: &[u8], from: usize) -> Option<u16> {
     at(bytes, from).map(u16::from_ne_bytes)
 }
 
-fn u32_at(bytes: &[u8], from: usize) -> Option<u32> {
+pub(super) fn u32_at(bytes: &[u8], from: usize) -> Option<u32> {
     at(bytes, from).map(u32::from_ne_bytes)
 }
 

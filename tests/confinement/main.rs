@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod covered;
 mod effective_confinement;
 mod executables;
 mod expected;

@@ -104,13 +104,13 @@ async fn a_socket_of_the_host_in_the_workspace_cannot_be_reached_and_one_of_the_
         let path = path.display().to_string();
         let (_, outside) = run_outside(&Attack::compiled("attack"), &["connect_path", &path]);
         assert_eq!(outside, "connect_path OK\n");
-        for way in [path.as_str(), "deep/host.sock", "moved/host.sock", "moved/link.sock"] {
+        for way in [path.as_str(), "deep/host.sock", "moved/host.sock", "deep/link.sock"] {
             let done = session.attack("attack").args(["connect_path", way]).finish().await;
             assert_ne!(done.text(), "connect_path OK\n", "{way}");
             // Neither by another way nor by another name.
-            session.sh("mv deep moved; ln moved/host.sock moved/link.sock; mv moved/host.sock y; rm -f moved/host.sock").finish().await;
+            session.sh("mv deep moved; ln deep/host.sock deep/link.sock; mv deep/host.sock y; rm -f deep/host.sock").finish().await;
         }
-        assert!(session.workspace.join("moved/host.sock").exists(), "the host still has it");
+        assert!(session.workspace.join("deep/host.sock").exists(), "the host still has it");
         let own = "import socket\na = socket.socket(socket.AF_UNIX)\na.bind('own.sock')\na.listen()\n\
                    b = socket.socket(socket.AF_UNIX)\nb.connect('own.sock')\nprint('connected')";
         let done = session.command("python3").args(["-c", own]).finish().await;

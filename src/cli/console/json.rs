@@ -139,6 +139,7 @@ pub(in crate::cli) struct ReceiptJson {
     roots: Vec<String>,
     read_only_roots: Vec<String>,
     kept_caches: Vec<String>,
+    covered: Vec<String>,
     repository: Option<RepositoryJson>,
 }
 
@@ -304,6 +305,7 @@ impl From<&v1::Receipt> for ReceiptJson {
             roots: receipt.roots.clone(),
             read_only_roots: receipt.read_only_roots.clone(),
             kept_caches: receipt.kept_caches.clone(),
+            covered: receipt.covered.clone(),
             repository: receipt.repository.as_ref().map(|repository| RepositoryJson {
                 worktree: repository.worktree.clone(),
                 git_directory: repository.git_directory.clone(),

@@ -75,6 +75,9 @@ pub(in crate::cli) fn receipt_text(terminal: &v1::Terminal) -> String {
     if !receipt.kept_caches.is_empty() {
         page.line("kept caches", &receipt.kept_caches.join(", "));
     }
+    for covered in &receipt.covered {
+        page.line("covered", &printable::line(covered));
+    }
     page.line("cgroup", &receipt.cgroup);
     page.line("limits", &or(&limits(&receipt.limits), "none"));
     for shortfall in &receipt.shortfalls {

@@ -75,6 +75,7 @@ pub struct Sandbox {
     pub(super) identity: Identity,
     pub(super) shortfalls: Vec<Shortfall>,
     pub(super) kept_caches: Vec<String>,
+    pub(super) covered: Vec<String>,
     pub(super) effective_confinement: OnceLock<EffectiveConfinement>,
     pub(super) control: ControlConnection,
     pub(super) gate: SandboxGate,
@@ -115,12 +116,13 @@ impl Sandbox {
             has_session_network,
         } = answered;
         counters.adopted.inc();
-        let SandboxState { id, identity, shortfalls, kept_caches, cgroup, .. } = state;
+        let SandboxState { id, identity, shortfalls, kept_caches, covered, cgroup, .. } = state;
         let sandbox = Arc::new(Self {
             id,
             identity,
             shortfalls,
             kept_caches,
+            covered,
             effective_confinement: OnceLock::from(effective_confinement),
             control,
             gate,
@@ -284,6 +286,11 @@ impl Sandbox {
     /// The caches that it began with as earlier sessions have left them, relative to the home.
     pub fn kept_caches(&self) -> &[String] {
         &self.kept_caches
+    }
+
+    /// What it does not see of the host's directories, though it lies in them.
+    pub fn covered(&self) -> &[String] {
+        &self.covered
     }
 
     /// Protections that the profile prefers and this host lacks.

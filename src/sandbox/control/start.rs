@@ -203,6 +203,7 @@ impl Sandbox {
             identity,
             shortfalls,
             kept_caches,
+            covered,
             ptys,
             own_address,
             ..
@@ -237,6 +238,7 @@ impl Sandbox {
             identity,
             shortfalls,
             kept_caches,
+            covered,
             effective_confinement: OnceLock::new(),
             control,
             gate,

@@ -2,9 +2,10 @@
 
 mod certificates;
 mod commands_id;
+mod covers;
 mod error;
 mod filters;
-mod host_objects;
+mod host_sockets;
 mod identity;
 mod listen;
 mod mapped_groups;

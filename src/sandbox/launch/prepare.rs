@@ -36,7 +36,9 @@ use crate::{
             listen::{CONTROL_SOCKET, listen, socket_file},
             mapped_groups,
             private_files::PrivateFiles,
-            rootfs, shown_socket,
+            rootfs,
+            rootfs_error::RootfsError,
+            shown_socket,
         },
         roots, sandbox_state,
         session_network::{LaunchShare, SessionNetwork},
@@ -120,8 +122,10 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     // Checked again: since the session was opened, directories may have moved and a policy may have been loaded.
     let caches = spec.caches.iter().filter_map(|cache| cache.below.own()).map(|own| &**own);
     let shown: Vec<_> = spec.roots.iter().chain(caches).map(roots::visible).collect();
-    spec.governing.check(&shown).and_then(|()| spec.governing.check_profile_paths(&profile.filesystem))?;
-    let covered = spec.governing.read_only_program();
+    let about = spec.roots.first().map_or(Path::new("/"), |root| &root.path);
+    let governing = spec.governing.look(about)?;
+    governing.check(&shown).and_then(|()| governing.check_profile_paths(&profile.filesystem))?;
+    let program = spec.governing.read_only_program();
     let shared_network = spec.session_network.as_ref().map(SessionNetwork::share);
     let private = PrivateFiles {
         caller: &spec.caller_home,
@@ -129,7 +133,13 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         session: &spec.session_files,
         resolver: shared_network.as_ref().map_or(Ipv4Addr::LOCALHOST, |shared| shared.own_address.0),
     };
-    let mut view = rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, &private, covered)?;
+    let mut view =
+        rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, &private, &governing, program)
+            .map_err(|error| match error {
+                RootfsError::Governing(error) => LaunchError::Governing(error),
+                error => error.into(),
+            })?;
+    shortfalls.extend(view.shortfall.take());
     commands_id::leave_unmapped(host, owner, &mut view.mounts, &view.sources)?;
     let ptys = reserve_ptys(host, spec.owner.uid, &mut view.mounts, &mut shortfalls);
 

@@ -69,8 +69,8 @@ pub struct ProtectError {
     pub cause: Errno,
 }
 
-/// The mount points of a root: the protected paths, the directories above them, and `covered`, a file that is shown
-/// read-only. Makes the directories that the profile reserves.
+/// The mount points of a root: the protected paths, the directories above them and above `sockets`, which are covered, and `covered`, a
+/// file that is shown read-only. Makes the directories that the profile reserves.
 ///
 /// # Errors
 /// [`ProtectError`]: what exists could not be opened, or what is reserved could not be made.
@@ -79,6 +79,7 @@ pub fn protected_mounts(
     files: &Filesystem,
     covered: Option<&Path>,
     commands: &DiskIdentity,
+    sockets: &[PathBuf],
 ) -> Result<Vec<ProtectedMount>, ProtectError> {
     if files.workspace == Access::Read || root.role == RootRole::ReadOnly {
         return Ok(Vec::new());
@@ -105,9 +106,27 @@ pub fn protected_mounts(
             }
         }
     }
+    let unreached = |cause| ProtectError { path: root.path.clone(), cause };
+    for (path, descriptor) in ways_to(root.descriptor.as_fd(), sockets).map_err(unreached)? {
+        found.entry(path).or_insert((descriptor, Access::Write));
+    }
     let place =
         |(path, (descriptor, access))| ProtectedMount { path: root.path.join(path), descriptor, access };
     Ok(found.into_iter().map(place).collect())
+}
+
+/// The directories above what is covered, relative to `root`: as mount points they cannot be renamed, so that what is covered stays where
+/// the next sandbox looks for it.
+///
+/// # Errors
+/// The errno of openat2(2) for one of them.
+pub fn ways_to(root: BorrowedFd<'_>, covered: &[PathBuf]) -> Result<BTreeMap<PathBuf, OwnedFd>, Errno> {
+    let above = covered.iter().filter_map(|path| path.parent());
+    let above = above.filter(|above| !above.as_os_str().is_empty());
+    above.map(|above| walk(root, above, IfAbsent::Skip)).try_fold(BTreeMap::new(), |mut all, way| {
+        all.extend(way?);
+        Ok(all)
+    })
 }
 
 /// Where a path of a working directory lies in a root: a git directory is what a working directory calls `.git`.
@@ -263,7 +282,7 @@ mod tests {
             let path = place.path.strip_prefix(directory).unwrap().display().to_string();
             (path, place.access)
         };
-        protected_mounts(&root(directory), &files, None, &us()).unwrap().into_iter().map(relative).collect()
+        protected_mounts(&root(directory), &files, None, &us(), &[]).unwrap().into_iter().map(relative).collect()
     }
 
     #[test]
@@ -329,7 +348,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let files = Filesystem { reserved: vec![".git/hooks".into()], ..Filesystem::default() };
         let git = Root { role: RootRole::GitDirectory, ..root(directory.path()) };
-        let mounts = protected_mounts(&git, &files, None, &us()).unwrap();
+        let mounts = protected_mounts(&git, &files, None, &us(), &[]).unwrap();
         assert!(
             mounts.iter().any(|one| one.path == directory.path().join("hooks") && one.access == Access::Read)
         );
@@ -346,7 +365,7 @@ mod tests {
         let git_access = |mode, uid, gids: &[u32]| {
             fs::set_permissions(&git, fs::Permissions::from_mode(mode)).unwrap();
             let commands = DiskIdentity { uid, gids: gids.to_vec() };
-            let mounts = protected_mounts(&root(directory.path()), &files, None, &commands).unwrap();
+            let mounts = protected_mounts(&root(directory.path()), &files, None, &commands, &[]).unwrap();
             let of = |path: &Path| mounts.iter().find(|mount| mount.path == path).map(|mount| mount.access);
             (of(&git), of(&git.join("hooks")))
         };
@@ -364,7 +383,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join(".git")).unwrap();
         let files = Filesystem { workspace: Access::Read, ..Filesystem::default() };
-        assert!(protected_mounts(&root(directory.path()), &files, None, &us()).unwrap().is_empty());
+        assert!(protected_mounts(&root(directory.path()), &files, None, &us(), &[]).unwrap().is_empty());
         assert!(!directory.path().join(".git/hooks").exists());
     }
 }

@@ -10,7 +10,7 @@ mod roots_files;
 use std::{
     net::Ipv4Addr,
     os::{fd::AsFd, fd::OwnedFd, unix::fs::OpenOptionsExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use crate::{
@@ -18,15 +18,16 @@ use crate::{
     policy::profile::{Access, Filesystem, Network, Profile},
     proto::supervisor::{Identity, MappedGroup, Mount, mount::Kind},
     sandbox::{
+        governing::GoverningView,
         launch::{
-            host_objects::{HostObjects, MAX_COVERED},
+            covers::{self, Covers, ShownDirectory, ShownFor},
             name_files::{name_sources, resolv_conf},
             private_files::{self, PrivateFiles},
             protected::{self, DiskIdentity},
             rootfs_error::RootfsError,
         },
         roots::{Root, RootRole},
-        spec::{Owner, SessionFilesUse},
+        spec::{Owner, SessionFilesUse, Shortfall},
     },
 };
 
@@ -37,9 +38,11 @@ pub struct Rootfs {
     pub mounts: Vec<Mount>,
     /// The sources of mounts with `from_descriptor`, in order.
     pub sources: Vec<OwnedFd>,
+    /// What is not known of what it shows.
+    pub shortfall: Option<Shortfall>,
 }
 
-/// Plans the mounts. The file `covered` is shown read-only in the root that holds it.
+/// Plans the mounts. The file `program` is shown read-only in the root that holds it.
 ///
 /// # Errors
 /// [`RootfsError`].
@@ -50,11 +53,12 @@ pub fn plan(
     ids: &Identity,
     owner: Owner,
     private: &PrivateFiles<'_>,
-    covered: Option<&Path>,
+    governing: &GoverningView,
+    program: Option<&Path>,
 ) -> Result<Rootfs, RootfsError> {
     check_identity(ids)?;
-    let host = HostObjects::read().map_err(RootfsError::HostObjects)?;
-    let mut plan = RootfsPlanner { entries: Vec::new(), covers: Vec::new(), ids, read_only_program: covered };
+    let covers = covers(&profile.filesystem, &roots, ids, governing)?;
+    let mut plan = RootfsPlanner { entries: Vec::new(), covers, ids, read_only_program: program };
     for path in &profile.filesystem.system {
         plan.add_system(path)?;
     }
@@ -108,9 +112,9 @@ pub fn plan(
         plan.add_profile_path(path, Access::Write)?;
     }
     for root in roots {
-        plan.add_covers(&root, &host)?;
         plan.add_root(root, files, owner)?;
     }
+    let shortfall = plan.covers.shortfall.take();
     plan.cover();
     // Mount outer directories before those inside them.
     plan.entries[fixed..].sort_by_key(|entry| Path::new(&entry.mount.target).components().count());
@@ -120,7 +124,33 @@ pub fn plan(
         mounts.push(entry.mount);
         sources.extend(entry.source);
     }
-    Ok(Rootfs { mounts, sources })
+    Ok(Rootfs { mounts, sources, shortfall })
+}
+
+/// What is covered of all that is shown of the host.
+fn covers(
+    files: &Filesystem,
+    roots: &[Root],
+    ids: &Identity,
+    governing: &GoverningView,
+) -> Result<Covers, RootfsError> {
+    let is_object = |path: &&PathBuf| path.symlink_metadata().is_ok_and(|found| !found.is_symlink());
+    let listed = |paths: &[PathBuf]| -> Result<Vec<PathBuf>, RootfsError> {
+        let real = |path: &PathBuf| {
+            path.canonicalize().map_err(|cause| RootfsError::ProfilePath { path: path.clone(), cause })
+        };
+        paths.iter().map(real).collect()
+    };
+    let (read_only, writable) = (listed(&files.read_only)?, listed(&files.writable)?);
+    let system = files.system.iter().filter(is_object).map(|path| (path.as_path(), ShownFor::System, true));
+    let read_only = read_only.iter().map(|path| (path.as_path(), ShownFor::Profile, true));
+    let writable = writable.iter().map(|path| (path.as_path(), ShownFor::Profile, !ids.privileged));
+    let roots = roots.iter().map(|root| (root.path.as_path(), ShownFor::Session, !ids.privileged));
+    let shown = system.chain(read_only).chain(writable).chain(roots);
+    let shown: Vec<_> = shown
+        .map(|(path, shown_for, is_recursive)| ShownDirectory { path, shown_for, is_recursive })
+        .collect();
+    covers::decide(&shown, &files.system, governing)
 }
 
 /// The host's object, read-only and where it is on the host; nothing where the host has none.
@@ -172,8 +202,8 @@ struct PlannedMount {
 
 struct RootfsPlanner<'a> {
     entries: Vec<PlannedMount>,
-    /// What the host has in the roots.
-    covers: Vec<Mount>,
+    /// What is covered.
+    covers: Covers,
     ids: &'a Identity,
     /// A file that is shown read-only in whichever root it lies.
     read_only_program: Option<&'a Path>,
@@ -285,52 +315,41 @@ impl RootfsPlanner<'_> {
             .custom_flags(libc::O_PATH | libc::O_NOFOLLOW)
             .open(&real)
             .map_err(error)?;
-        let place = check_path(&real)?;
         let stat = nix::sys::stat::fstat(source.as_fd()).map_err(|errno| error(errno.into()))?;
         let writable = access == Access::Write;
-        self.entries.push(PlannedMount {
-            mount: Mount {
-                kind: Kind::Bind.into(),
-                source: place.clone(),
-                target: place,
-                read_only: !writable,
-                from_descriptor: true,
-                // Writable directories are written as their owner, so they are mapped; read-only ones need no
-                // mapping.
-                idmap: writable && self.ids.privileged,
-                disk_uid: stat.st_uid,
-                disk_gid: stat.st_gid,
-                recursive: !(writable && self.ids.privileged),
-                ..Mount::default()
-            },
-            source: Some(source.into()),
-        });
-        Ok(())
-    }
-
-    /// Sockets of the host in a root, by which its processes would act for a command, and what is mounted below it: nobody
-    /// looks there for what a command leaves, and where only the mount of the root itself is shown, the host does not see it.
-    fn add_covers(&mut self, root: &Root, host: &HostObjects) -> Result<(), RootfsError> {
-        let found = host.below(root);
-        if found.mounts.len() + found.sockets.len() > MAX_COVERED {
-            return Err(RootfsError::TooManyHostObjects { path: root.path.clone(), max: MAX_COVERED });
-        }
-        let is_shown = !self.ids.privileged;
-        let mounts = found.mounts.into_iter().map(|path| (path, is_shown));
-        for (path, recursive) in mounts.chain(found.sockets.into_iter().map(|path| (path, false))) {
-            let target = check_path(&path)?;
-            self.covers.push(Mount { kind: Kind::Cover.into(), target, recursive, ..Mount::default() });
+        let sockets = if writable { self.covers.sockets_below(&real) } else { Vec::new() };
+        let ways = protected::ways_to(source.as_fd(), &sockets).map_err(|errno| error(errno.into()))?;
+        let ways = ways.into_iter().map(|(path, descriptor)| (real.join(path), descriptor));
+        for (path, source) in std::iter::once((real.clone(), source.into())).chain(ways) {
+            let place = check_path(&path)?;
+            self.entries.push(PlannedMount {
+                mount: Mount {
+                    kind: Kind::Bind.into(),
+                    source: place.clone(),
+                    target: place,
+                    read_only: !writable,
+                    from_descriptor: true,
+                    // Writable directories are written as their owner, so they are mapped; read-only ones need no
+                    // mapping.
+                    idmap: writable && self.ids.privileged,
+                    disk_uid: stat.st_uid,
+                    disk_gid: stat.st_gid,
+                    recursive: !(writable && self.ids.privileged),
+                    ..Mount::default()
+                },
+                source: Some(source),
+            });
         }
         Ok(())
     }
 
     /// Covers what was found, but for what the session shows by itself, or on the way to that.
     fn cover(&mut self) {
-        let mut covers = std::mem::take(&mut self.covers);
-        covers.retain(|cover| {
-            !self.entries.iter().any(|entry| Path::new(&entry.mount.target).starts_with(&cover.target))
-        });
-        covers.into_iter().for_each(|cover| self.add(cover));
+        let covers = std::mem::take(&mut self.covers);
+        let shown: Vec<PathBuf> =
+            self.entries.iter().map(|entry| PathBuf::from(&entry.mount.target)).collect();
+        let is_shown = |place: &Path| shown.iter().any(|target| target.starts_with(place));
+        covers.into_mounts(is_shown).for_each(|cover| self.add(cover));
     }
 
     /// Who commands are in a root of this owner.
@@ -357,7 +376,8 @@ impl RootfsPlanner<'_> {
         };
         let covered = self.read_only_program.and_then(|file| file.strip_prefix(&root.path).ok());
         let commands = self.disk_identity(disk_uid, disk_gid);
-        let protected = protected::protected_mounts(&root, files, covered, &commands)?;
+        let sockets = self.covers.sockets_below(&root.path);
+        let protected = protected::protected_mounts(&root, files, covered, &commands, &sockets)?;
         let whole = protected::ProtectedMount {
             path: root.path,
             descriptor: root.descriptor,
@@ -389,7 +409,7 @@ impl RootfsPlanner<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sandbox::spec::CallerHome;
+    use crate::sandbox::{governing::Governing, spec::CallerHome};
 
     const NOTHING: PrivateFiles<'_> = PrivateFiles {
         caller: &CallerHome::default(),
@@ -413,10 +433,13 @@ mod tests {
         Root { path: path.into(), descriptor: std::fs::File::open("/").unwrap().into(), role: RootRole::Work }
     }
 
+    fn try_plan(profile: &Profile, roots: Vec<Root>, ids: &Identity) -> Result<Rootfs, RootfsError> {
+        let governing = Governing::default().look(Path::new("/")).unwrap();
+        plan(profile, roots, Network::None, ids, Owner { uid: 7, gid: 7 }, &NOTHING, &governing, None)
+    }
+
     fn targets(roots: Vec<Root>) -> Vec<String> {
-        let view =
-            plan(&Profile::default(), roots, Network::None, &ids(), Owner { uid: 7, gid: 7 }, &NOTHING, None)
-                .unwrap();
+        let view = try_plan(&Profile::default(), roots, &ids()).unwrap();
         view.mounts.into_iter().map(|mount| mount.target).collect()
     }
 
@@ -446,9 +469,7 @@ mod tests {
 
     #[test]
     fn an_absent_extra_a_root_id_and_a_garbled_name_are_refused() {
-        let try_with = |profile: &Profile, ids: &Identity| {
-            plan(profile, vec![], Network::None, ids, Owner { uid: 7, gid: 7 }, &NOTHING, None).unwrap_err()
-        };
+        let try_with = |profile: &Profile, ids: &Identity| try_plan(profile, vec![], ids).unwrap_err();
         let mut profile = Profile::default();
         let garbled = Identity { command_user_name: "a:b\n".into(), ..ids() };
         assert!(matches!(try_with(&profile, &garbled), RootfsError::UserName { .. }));

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf};
 
 use super::protected::ProtectError;
+use crate::sandbox::governing::GoverningError;
 
 /// Why the root file system cannot be planned.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +38,10 @@ pub enum RootfsError {
     /// A protected file in a root cannot be mounted.
     #[error(transparent)]
     Protect(#[from] ProtectError),
-    /// What the host has in the roots cannot be known.
+    /// What governs commands cannot be covered where it is shown.
+    #[error(transparent)]
+    Governing(GoverningError),
+    /// What the host has in what is shown cannot be known.
     #[error("read the host's mounts and sockets")]
     HostObjects(#[source] io::Error),
     /// A root has more of the host's mounts and sockets than are covered.

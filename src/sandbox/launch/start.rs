@@ -70,6 +70,8 @@ pub struct LaunchedSandbox {
     pub shortfalls: Vec<Shortfall>,
     /// The caches that it began with as earlier sessions have left them, relative to the home.
     pub kept_caches: Vec<String>,
+    /// What it does not see of the host's directories, though it lies in them.
+    pub covered: Vec<String>,
     /// Its reserved pseudo-terminals.
     pub(crate) ptys: PtyReservation,
 }
@@ -242,6 +244,7 @@ fn conclude(
     }
     let launched = LaunchedSandbox {
         kept_caches: sandbox_state::kept_caches(&prepared.plan),
+        covered: sandbox_state::covered(&prepared.plan),
         id: prepared.plan.sandbox_id,
         socket: cleanup.directory.join("control.sock"),
         own_address,

@@ -145,15 +145,19 @@ impl FilesystemLocation {
 }
 
 /// The mounts of this process's namespace (proc_pid_mountinfo(5)).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MountTable(Vec<MountEntry>);
 
+/// One mount.
 #[derive(Debug)]
-struct MountEntry {
+pub struct MountEntry {
     id: u64,
     /// The location that is mounted here.
-    location: FilesystemLocation,
-    point: PathBuf,
+    pub location: FilesystemLocation,
+    /// Where.
+    pub point: PathBuf,
+    /// The kind of its file system.
+    pub filesystem: OsString,
 }
 
 /// Reads a file of /proc in as few calls as possible, because the kernel generates the whole file for each call.
@@ -202,17 +206,45 @@ impl MountTable {
         Ok(place.map(|place| absent.iter().rev().fold(place, |place, name| place.join(Path::new(name)))))
     }
 
-    /// The locations that are mounted below a directory.
-    pub fn mounted_below<'a>(&'a self, directory: &'a Path) -> impl Iterator<Item = &'a FilesystemLocation> {
+    /// What is mounted below a directory.
+    pub fn mounted_below<'a>(&'a self, directory: &'a Path) -> impl Iterator<Item = &'a MountEntry> {
         let below = move |mount: &&MountEntry| mount.point != directory && mount.point.starts_with(directory);
-        self.0.iter().filter(below).map(|mount| &mount.location)
+        self.0.iter().filter(below)
     }
+
+    /// The mount that a path without links is on.
+    pub fn mount_of(&self, path: &Path) -> Option<&MountEntry> {
+        let above = self.0.iter().filter(|mount| path.starts_with(&mount.point));
+        // Of several at one point the last one is seen.
+        above.max_by_key(|mount| mount.point.components().count())
+    }
+
+    /// The paths at which a location is to be found, by any mount. What is mounted over it hides it there.
+    pub fn places_of(&self, location: &FilesystemLocation) -> Vec<PathBuf> {
+        let place = |mount: &MountEntry| {
+            let below = location.path.strip_prefix(&mount.location.path).ok()?;
+            (mount.location.device == location.device).then(|| join(&mount.point, below))
+        };
+        let mut places: Vec<PathBuf> = self.0.iter().filter_map(place).collect();
+        places.sort();
+        places.dedup();
+        places
+    }
+}
+
+/// Unlike [`Path::join`], adds no slash for an empty path.
+fn join(path: &Path, below: &Path) -> PathBuf {
+    if below.as_os_str().is_empty() { path.to_owned() } else { path.join(below) }
 }
 
 impl FilesystemLocation {
     fn join(&self, below: &Path) -> Self {
-        let path = if below.as_os_str().is_empty() { self.path.clone() } else { self.path.join(below) };
-        Self { device: self.device.clone(), path }
+        Self { device: self.device.clone(), path: join(&self.path, below) }
+    }
+
+    /// The number of its file system, as the mount table writes it.
+    pub fn device(&self) -> &OsStr {
+        &self.device
     }
 }
 
@@ -225,8 +257,11 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
     let device = OsString::from_vec(fields.nth(1)?.to_vec());
-    let path = unescape(fields.next()?);
-    Some(MountEntry { id, location: FilesystemLocation { device, path }, point: unescape(fields.next()?) })
+    let location = FilesystemLocation { device, path: unescape(fields.next()?) };
+    let point = unescape(fields.next()?);
+    // Behind a varying number of optional fields.
+    let filesystem = OsString::from_vec(fields.skip_while(|field| *field != b"-").nth(1)?.to_vec());
+    Some(MountEntry { id, location, point, filesystem })
 }
 
 /// Undoes the kernel's octal escapes for blanks, newlines and backslashes.
@@ -288,6 +323,8 @@ mod tests {
         assert!(place(&top.join("in")).is_within(&place(&top)));
         assert!(!place(&top).is_within(&place(&top.join("in"))));
         assert!(!place(Path::new("/proc/self")).is_within(&place(&top)));
+        assert!(mounts.places_of(&place(&top.join("in"))).contains(&top.join("in")));
+        assert_eq!(mounts.mount_of(&top).map(|mount| mount.location.device()), Some(place(&top).device()));
         let absent = mounts.location_of_walk(&walk(&top.join("in/none/x")).unwrap()).unwrap().unwrap();
         assert!(absent.is_within(&place(&top.join("in"))));
     }
@@ -299,6 +336,7 @@ mod tests {
         assert_eq!((mount.id, mount.location.device.as_os_str()), (36, OsStr::new("98:0")));
         assert_eq!(mount.location.path, Path::new("/mnt 1"));
         assert_eq!(mount.point, Path::new(r"/mnt2\x"));
+        assert_eq!(mount.filesystem, "ext3");
         assert!(parse(b"invalid").is_none());
     }
 }

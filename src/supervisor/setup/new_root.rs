@@ -35,6 +35,9 @@ use crate::{
     },
 };
 
+/// How often something may come in the place of what is to be covered, while the sandbox is set up.
+const COVER_ATTEMPTS: usize = 16;
+
 /// The new root, not yet entered.
 #[derive(Debug)]
 pub struct NewRoot {
@@ -265,15 +268,28 @@ impl NewRoot {
         let staged = write_new(self.root.as_fd(), staging, mount)?;
         let detached = mount::copy(staged.as_fd(), c"", MountScope::Single)?;
         mount::restrict(detached.as_fd(), attributes, MountScope::Single)?;
-        mount::attach(detached.as_fd(), covered, c"")?;
         // The mount keeps the file, so its temporary name can go.
-        nix::unistd::unlinkat(self.root.as_fd(), staging, nix::unistd::UnlinkatFlags::NoRemoveDir)
+        nix::unistd::unlinkat(self.root.as_fd(), staging, nix::unistd::UnlinkatFlags::NoRemoveDir)?;
+        mount::attach(detached.as_fd(), covered, c"")
     }
 
     /// Leaves nothing to use of what is at a place. What has gone meanwhile, or was replaced by a link, is nothing to cover.
     fn cover(&self, mount: &Mount) -> Result<(), Errno> {
+        for _ in 0..COVER_ATTEMPTS {
+            match self.cover_once(mount) {
+                // The host has removed it, and may have put something else there.
+                Err(Errno::ENOENT) => {}
+                done => return done,
+            }
+        }
+        Err(Errno::ENOENT)
+    }
+
+    fn cover_once(&self, mount: &Mount) -> Result<(), Errno> {
         let covered = match self.find(&to_path(&mount.target)) {
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
+            // A directory on the way is closed to this process, and perhaps not to a group of the commands'.
+            Err(Errno::EACCES) => self.closed_directory(Path::new(&mount.target))?,
             found => found?,
         };
         let attributes = NO_SUID_NO_DEV.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
@@ -290,6 +306,19 @@ impl NewRoot {
             return mount::attach(empty.as_fd(), covered.as_fd(), c"");
         }
         self.cover_file(covered.as_fd(), &Mount { mode: 0o444, ..Mount::default() }, attributes)
+    }
+
+    /// The directory on the way to a place that this process cannot enter.
+    fn closed_directory(&self, target: &Path) -> Result<OwnedFd, Errno> {
+        let mut at = self.root.as_fd().try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
+        for name in below_root(target)?.components() {
+            match open_beneath(at.as_fd(), Path::new(name.as_os_str())) {
+                Ok(next) => at = next,
+                Err(Errno::EACCES) => return Ok(at),
+                Err(errno) => return Err(errno),
+            }
+        }
+        Err(Errno::EACCES)
     }
 
     /// A directory that belongs to the commands, if the plan says so and it is not there yet.

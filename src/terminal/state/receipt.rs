@@ -66,6 +66,7 @@ pub(in crate::terminal) fn of(
         read_only_roots: session.read_only_roots().map(AbsPath::shown).collect(),
         repository: session.repository.to_report(),
         kept_caches: sandbox.kept_caches().to_vec(),
+        covered: sandbox.covered().to_vec(),
     }
 }
 
