@@ -42,7 +42,7 @@ pub use error::ServeError;
 pub use journal_lifecycle::{JournalConfig, JournalError};
 pub use metrics::MetricsError;
 pub use metrics_config::MetricsAddress;
-pub use path_trust::{GoverningConflict, TrustError};
+pub use path_trust::{GoverningConflict, TrustError, check_secrets};
 pub use serve::serve;
 pub use shutdown::OnStop;
 pub use socket::ListenError;

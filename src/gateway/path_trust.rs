@@ -15,7 +15,7 @@ use super::{
     metrics_config::MetricsAddress,
 };
 use crate::{
-    policy::PolicySet,
+    policy::{PolicySet, ProfileName, profile::Profile},
     sandbox::{
         governing::{Governing, GoverningError, GoverningKind, GoverningPath},
         path_walk,
@@ -203,6 +203,26 @@ pub(super) fn replace(
     result
 }
 
+/// Refuses a policy whose profiles show the secrets that it names, as a gateway would.
+///
+/// # Errors
+/// [`GoverningConflict::Profile`].
+pub fn check_secrets(policy: &PolicySet) -> Result<(), GoverningConflict> {
+    let named = policy_paths(&PolicySource::CompiledIn, Path::new("/"), policy).into_iter();
+    let governing = Governing::default();
+    governing.replace(named.filter(|one| one.kind == GoverningKind::Secret).collect());
+    policy.profiles().try_for_each(|(name, profile)| check_profile(&governing, name, profile))
+}
+
+fn check_profile(
+    governing: &Governing,
+    name: &ProfileName,
+    profile: &Profile,
+) -> Result<(), GoverningConflict> {
+    let conflict = |error| GoverningConflict::Profile { profile: name.to_string(), error };
+    governing.check_profile_paths(&profile.filesystem).map_err(conflict)
+}
+
 fn check_unreachable(
     governing: &Governing,
     (before, next): (&PolicySet, &PolicySet),
@@ -214,13 +234,8 @@ fn check_unreachable(
             .map_err(|error| GoverningConflict::Session { session: session.id, error })?;
     }
     // Sandboxes of the profiles before run on.
-    for (name, profile) in before.profiles().chain(next.profiles()) {
-        let profile_name = || name.to_string();
-        governing
-            .check_profile_paths(&profile.filesystem)
-            .map_err(|error| GoverningConflict::Profile { profile: profile_name(), error })?;
-    }
-    Ok(())
+    let mut profiles = before.profiles().chain(next.profiles());
+    profiles.try_for_each(|(name, profile)| check_profile(governing, name, profile))
 }
 
 fn check_path(entry: &GoverningPath) -> Result<(), TrustError> {

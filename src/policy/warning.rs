@@ -24,16 +24,19 @@ pub enum WarningId {
     NoGate,
     /// A rule is about requests of a port where they come in TLS, which it does not open.
     HiddenRequests,
+    /// The file of a secret lies in a directory that a profile shows.
+    ShownSecret,
 }
 
 impl WarningId {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::UnknownOptions,
         Self::NeverMatches,
         Self::Shadowed,
         Self::ClusteredFlags,
         Self::NoGate,
         Self::HiddenRequests,
+        Self::ShownSecret,
     ];
 
     /// As files and people write it.
@@ -45,6 +48,7 @@ impl WarningId {
             Self::ClusteredFlags => "clustered-flags",
             Self::NoGate => "no-gate",
             Self::HiddenRequests => "hidden-requests",
+            Self::ShownSecret => "shown-secret",
         }
     }
 }
@@ -54,7 +58,7 @@ impl WarningId {
 pub struct PolicyWarning {
     /// Its kind.
     pub id: WarningId,
-    /// The rule or the profile, by its name.
+    /// The rule, the profile or the secret, by its name.
     pub subject: String,
     /// Where it stands.
     pub location: Option<RuleLocation>,

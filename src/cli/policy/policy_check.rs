@@ -1,6 +1,6 @@
 //! `provost policy check`: says whether policy files are valid, and of what is perhaps not meant.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
@@ -15,7 +15,10 @@ use crate::{
         },
         request::arguments::{OutputArguments, OutputFormat},
     },
-    gateway::policy_directory::{self, PolicyDirectoryError},
+    gateway::{
+        self, GoverningConflict,
+        policy_directory::{self, PolicyDirectoryError},
+    },
     policy::{
         PolicySet,
         warning::{PolicyWarning, WarningId},
@@ -36,9 +39,35 @@ pub(in crate::cli) struct CheckArguments {
     output: OutputArguments,
 }
 
+/// Why a policy is not valid.
+#[derive(Debug, thiserror::Error)]
+enum CheckError {
+    /// Its files are wrong.
+    #[error("{0}")]
+    Files(PolicyDirectoryError),
+    /// A profile shows what it may not.
+    #[error("{0}: keep secrets where no profile shows anything")]
+    Reached(GoverningConflict),
+}
+
+impl CheckError {
+    fn text(&self) -> String {
+        match self {
+            Self::Files(error) => error_text(error),
+            Self::Reached(_) => printable::line(&self.to_string()).into_owned(),
+        }
+    }
+}
+
+fn read(directory: &Path) -> Result<PolicySet, CheckError> {
+    let policy = policy_directory::read(directory).map_err(CheckError::Files)?;
+    gateway::check_secrets(&policy).map_err(CheckError::Reached)?;
+    Ok(policy)
+}
+
 /// Checks; answers with the exit status.
 pub(in crate::cli) fn check(arguments: &CheckArguments) -> Result<u8, CliError> {
-    let read = policy_directory::read(&arguments.directory);
+    let read = read(&arguments.directory);
     let status = u8::from(read.is_err());
     match (arguments.output.output, read) {
         (OutputFormat::Json, read) => {
@@ -50,7 +79,7 @@ pub(in crate::cli) fn check(arguments: &CheckArguments) -> Result<u8, CliError> 
             Ok(status)
         }
         (OutputFormat::Text, Err(error)) => {
-            stdio::print_to_stderr(&format!("{}\n", error_text(&error)));
+            stdio::print_to_stderr(&format!("{}\n", error.text()));
             Ok(status)
         }
     }
@@ -77,7 +106,11 @@ fn print_text(policy: &PolicySet) -> Result<(), CliError> {
 
 /// What a warning is about.
 fn kind(id: WarningId) -> &'static str {
-    if id == WarningId::NoGate { "profile" } else { "rule" }
+    match id {
+        WarningId::NoGate => "profile",
+        WarningId::ShownSecret => "secret",
+        _ => "rule",
+    }
 }
 
 /// What was found, as `-o json` prints it.
@@ -115,7 +148,7 @@ struct MistakeJson {
 }
 
 impl CheckJson {
-    fn of(read: &Result<PolicySet, PolicyDirectoryError>) -> Self {
+    fn of(read: &Result<PolicySet, CheckError>) -> Self {
         let found = match read {
             Ok(policy) => Found::Valid {
                 profiles: policy.profiles().count(),
@@ -124,7 +157,7 @@ impl CheckJson {
                 digest: policy.digest().to_string(),
                 warnings: policy.warnings().iter().map(WarningJson::from).collect(),
             },
-            Err(PolicyDirectoryError::File(mistake)) => Found::Invalid {
+            Err(CheckError::Files(PolicyDirectoryError::File(mistake))) => Found::Invalid {
                 error: MistakeJson {
                     file: Some(mistake.file.clone()),
                     line: Some(mistake.line),
@@ -133,7 +166,7 @@ impl CheckJson {
                 },
             },
             Err(error) => Found::Invalid {
-                error: MistakeJson { file: None, line: None, column: None, problem: error_text(error) },
+                error: MistakeJson { file: None, line: None, column: None, problem: error.text() },
             },
         };
         Self { valid: read.is_ok(), found }

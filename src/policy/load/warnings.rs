@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashSet},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -18,6 +19,9 @@ use crate::policy::{
     rule_warnings::{self, Gates, WrittenRule},
     warning::{PolicyWarning, RuleLocation, Silenced, WarningId},
 };
+
+/// A directory for secrets that no shipped profile shows.
+const SECRETS_PLACE: &str = "/var/lib/provost-secrets";
 
 /// Finds them, in the order of files and lines. An error for a file that silences what there is not.
 pub(super) fn find(
@@ -55,6 +59,7 @@ pub(super) fn find(
     });
     let judges = rules.iter().any(|rule| rule.source.decision != Decision::Allow);
     let about_profiles = files.iter().flat_map(|file| without_gate(file, profiles)).filter(|_| judges);
+    let about_secrets = files.iter().flat_map(|file| shown_secrets(file, profiles));
     let mut silenced: Vec<(&str, Silenced)> = Vec::new();
     for file in files {
         for item in &file.file.silence {
@@ -66,9 +71,43 @@ pub(super) fn find(
         let file = warning.location.as_ref().map(|location| location.file.as_str());
         !silenced.iter().any(|(of, item)| file == Some(*of) && item.covers(warning))
     };
-    Ok(about_rules.chain(about_connections).chain(about_profiles).filter(is_shown).collect())
+    let all = about_rules.chain(about_connections).chain(about_profiles).chain(about_secrets);
+    Ok(all.filter(is_shown).collect())
 }
 
+/// Secrets of a file that lie in what a profile shows, by their paths.
+fn shown_secrets<'a>(
+    file: &'a ParsedFile<'_>,
+    profiles: &'a BTreeMap<ProfileName, Arc<Profile>>,
+) -> impl Iterator<Item = PolicyWarning> + 'a {
+    file.file.secrets.iter().filter_map(|(name, written)| {
+        let secret = &written.get_ref().file;
+        let (profile, directory, is_covered) = profiles.iter().find_map(|(profile, shown)| {
+            let files = &shown.filesystem;
+            let holds = |paths: &'a [PathBuf]| paths.iter().find(|path| secret.starts_with(path));
+            let extra = || holds(&files.read_only).or_else(|| holds(&files.writable));
+            let system = holds(&files.system).map(|directory| (profile, directory, true));
+            system.or_else(|| Some((profile, extra()?, false)))
+        })?;
+        let becomes = match is_covered {
+            true => {
+                "sandboxes see an empty place there, but may see a file that is put in its place next to files that are no secrets"
+            }
+            false => "a gateway refuses that",
+        };
+        Some(PolicyWarning {
+            id: WarningId::ShownSecret,
+            subject: name.clone(),
+            location: Some(RuleLocation { file: file.name.to_owned(), line: file.line_at(written.span().start) }),
+            problem: format!(
+                "lies in {}, which the profile {profile} shows: {becomes}; keep it where no profile shows anything, as in {SECRETS_PLACE}",
+                crate::printable::path(directory)
+            ),
+        })
+    })
+}
+
+/// 1-based.
 /// A rule about requests of the port of HTTPS, where no rule opens TLS to one of its hosts.
 fn hidden_requests(rule: &ConnectSource, opened: &HashSet<&str>) -> Option<String> {
     let is_about_requests = !rule.method.is_empty() || !rule.path.is_empty();

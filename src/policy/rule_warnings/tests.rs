@@ -11,6 +11,29 @@ fn warnings(rules: &str) -> Vec<(&'static str, String, usize)> {
 }
 
 #[test]
+fn a_secret_in_what_a_profile_shows_is_warned_of_and_one_elsewhere_is_not() {
+    let warnings = |file: &str, more: &str| {
+        let text = format!("{more}[secrets.TOKEN]\nfile = {file:?}\n");
+        let policy = PolicySet::load(&[("a.toml", &text)]).unwrap();
+        let found = policy.warnings().iter();
+        found.map(|one| (one.id.name(), one.subject.clone(), one.problem.clone())).collect::<Vec<_>>()
+    };
+    for file in ["/etc/provost/secrets/npm", "/opt/x", "/usr/local/etc/x"] {
+        let found = warnings(file, "");
+        assert_eq!(found.len(), 1, "{file}: {found:?}");
+        let (id, subject, problem) = &found[0];
+        assert_eq!((*id, subject.as_str()), ("shown-secret", "TOKEN"));
+        assert!(problem.contains("/var/lib/provost-secrets"), "{problem}");
+        assert_eq!(warnings(file, "silence = ['shown-secret:TOKEN']\n"), []);
+    }
+    assert_eq!(warnings("/var/lib/provost-secrets/npm", ""), []);
+    assert_eq!(warnings("/etcetera/npm", ""), []);
+    let shown = "default_profile = 'a'\n[profile.a]\nfilesystem = { read_only = ['/srv/tools'] }\n";
+    let found = warnings("/srv/tools/token", shown);
+    assert!(found.len() == 1 && found[0].2.contains("refuses"), "{found:?}");
+}
+
+#[test]
 fn a_rule_that_an_option_gets_round_is_warned_of() {
     let warned = |rule: &str| warnings(&format!("[[rule]]\nid = 'r'\n{rule}"));
     let expected = [("unknown-options", "r".to_owned(), 4)];
