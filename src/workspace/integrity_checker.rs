@@ -30,6 +30,21 @@ use crate::policy::profile::OnChange;
 /// What is said of a change that may be none, and is left alone.
 const UNCERTAIN: &str = "; it may have been there before the command";
 
+/// What is said of a protected file in whose place another one has come.
+const REPLACED: &str = "a file that tools run or read commands from was replaced from outside: it is not read-only in this sandbox any more, and \
+                        what is changed in it from now on is undone";
+
+/// Whether a command can have changed a tool's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protection {
+    /// No: it is read-only in every sandbox.
+    ReadOnly,
+    /// It was read-only. The host has put another one in its place, which is found now.
+    Replaced,
+    /// Yes.
+    None,
+}
+
 /// What a scan does with what it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanMode {
@@ -58,9 +73,9 @@ pub struct IntegrityChecker {
     scanner: Scanner,
     baseline: BTreeMap<PathBuf, (Role, FileContent)>,
     baseline_bytes: usize,
-    /// Tools' files at the root that were there before any command. They are read-only in every sandbox, so that a change
-    /// in them was made outside.
-    read_only: BTreeSet<PathBuf>,
+    /// Tools' files and directories at the root that were there before any command, and the device and inode of each. They are read-only in
+    /// every sandbox, so that a change in them was made outside, until another one takes their place: that takes the mount off.
+    read_only: BTreeMap<PathBuf, (u64, u64)>,
     /// Rebase lists that running commands may be executing: judged when no command runs.
     deferred_todos: BTreeSet<PathBuf>,
     /// Files of a stored baseline that are not followed yet.
@@ -90,7 +105,7 @@ impl IntegrityChecker {
             scanner: Scanner::new(share),
             baseline: BTreeMap::new(),
             baseline_bytes: 0,
-            read_only: BTreeSet::new(),
+            read_only: BTreeMap::new(),
             deferred_todos: BTreeSet::new(),
             unfollowed: Vec::new(),
             deferred_pointers: BTreeSet::new(),
@@ -255,8 +270,27 @@ impl IntegrityChecker {
             self.deferred_todos.insert(file.path);
             return;
         }
-        if file.role == Role::Tool && self.is_harmless_tool_file(&file) {
-            return self.update_baseline(file, FollowReferences::No);
+        if file.role == Role::Tool {
+            match self.protection(&file.path) {
+                Protection::ReadOnly => return self.update_baseline(file, FollowReferences::No),
+                Protection::Replaced
+                    if self.baseline.get(&file.path).is_none_or(|(_, known)| *known != file.content) =>
+                {
+                    let path = self.tree.path().join(&file.path);
+                    let action = ChangeAction::Reported;
+                    changes.push(DangerousChange {
+                        path,
+                        what: REPLACED.to_owned(),
+                        action,
+                        sha256: sha256(&file.content),
+                    });
+                    return self.update_baseline(file, FollowReferences::Yes);
+                }
+                Protection::Replaced | Protection::None => {}
+            }
+            if self.is_harmless_tool_file(&file) {
+                return self.update_baseline(file, FollowReferences::No);
+            }
         }
         if file.role == Role::Hook && self.is_accepted_in_another_work_tree(&file) {
             return self.update_baseline(file, FollowReferences::No);
@@ -295,10 +329,7 @@ impl IntegrityChecker {
             return;
         }
         let action = action.unwrap_or_else(|errno| ChangeAction::Failed(errno.to_string()));
-        let sha256 = match &file.content {
-            FileContent::File { bytes, .. } => Some(hex(&Sha256::digest(bytes))),
-            _ => None,
-        };
+        let sha256 = sha256(&file.content);
         let is_failure = matches!(action, ChangeAction::Failed(_));
         let was_reported = is_failure && self.failed_undos.get(&file.path) == Some(&file.content);
         if !was_reported {
@@ -333,6 +364,13 @@ impl IntegrityChecker {
 
     fn quarantine(&self, path: &Path) -> Result<ChangeAction, Errno> {
         self.tree.quarantine(path).map(|()| ChangeAction::Quarantined)
+    }
+}
+
+fn sha256(content: &FileContent) -> Option<String> {
+    match content {
+        FileContent::File { bytes, .. } => Some(hex(&Sha256::digest(bytes))),
+        _ => None,
     }
 }
 

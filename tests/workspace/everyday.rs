@@ -1,6 +1,9 @@
 //! Everyday git inside changes nothing that is dangerous, and nothing of it is undone or told.
 
-use crate::{REPOSITORY, gateway, outside, session, shown, support::code};
+use crate::{
+    REPOSITORY, gateway, outside, session, shown,
+    support::{code, within},
+};
 
 /// What people and agents do, one command each.
 const WORK: &[&str] = &[
@@ -103,6 +106,51 @@ async fn what_a_person_changes_between_commands_is_theirs() {
     let done = session.sh("git config core.pager ./x").finish().await;
     assert_eq!(done.outcome.workspace_changes.len(), 1, "{}", shown(&done.outcome.workspace_changes));
     assert_eq!(outside(&session.workspace, "git config core.pager"), "less\n");
+    session.close().await;
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_protected_file_that_a_person_replaces_stays_as_the_person_left_it() {
+    let gateway = gateway();
+    let session = session(&gateway, "workspace").await;
+    outside(
+        &session.workspace,
+        "echo first > .envrc; echo first > .npmrc; mkdir .husky; echo first > .husky/pre-commit",
+    );
+    // As long as it is there no command changes it.
+    let attack = "echo attack > .envrc; echo attack > .npmrc; echo attack > .husky/pre-commit; true";
+    assert_eq!(
+        outside(&session.workspace, &format!("cp -a . ../copy; cd ../copy; {attack}; cat .envrc")),
+        "attack\n"
+    );
+    session.sh(attack).finish().await;
+    let all = "cat .envrc .npmrc .husky/pre-commit";
+    assert_eq!(outside(&session.workspace, all), "first\nfirst\nfirst\n");
+    // An editor's save, and a checkout, while a command of the sandbox runs.
+    let waiting = session
+        .sh("while ! test -e go; do sleep 0.02; done; echo attack >> .envrc; echo attack > .npmrc; \
+                              echo attack > .husky/pre-commit; sleep 0.3; echo done");
+    let waiting = waiting.create().await;
+    let save = "echo second > .envrc.new~; mv .envrc.new~ .envrc; rm .npmrc; echo second > .npmrc; \
+                echo second > .husky/new; mv .husky/new .husky/pre-commit";
+    outside(&session.workspace, save);
+    let count = "cat journal/* | grep -ao 'replaced from outside' | wc -l";
+    let seen = async {
+        while outside(&gateway.state, count).trim().parse::<u32>().is_ok_and(|found| found < 2) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    within("the look that finds both", seen).await;
+    outside(&session.workspace, "touch go");
+    let outcome = waiting.wait().await;
+    let left = outside(&session.workspace, all);
+    assert_eq!(
+        left, "second\nsecond\nsecond\n",
+        "what the person has left stays, and what the command did not"
+    );
+    let told = shown(&outcome.workspace_changes);
+    assert!(told.contains("replaced from outside") && told.contains("Restored"), "{told}");
     session.close().await;
     gateway.stop();
 }

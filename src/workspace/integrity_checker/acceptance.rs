@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use nix::sys::stat::fstat;
+
 use super::{
     super::{
         control_files::{self, ControlFile, Role},
         tree::{FileContent, Tree},
     },
-    IntegrityChecker,
+    IntegrityChecker, Protection,
 };
 
 /// The most names of one directory, and the most directories in one another, that are compared with accepted ones.
@@ -15,12 +17,30 @@ const MAX_COPY_NAMES: usize = 256;
 const MAX_COPY_DEPTH: usize = 8;
 
 impl IntegrityChecker {
-    /// Whether a tool's file runs nothing that was not accepted: a command cannot have written it, its content is harmless,
-    /// or the baseline has the same content at another path (a copy, a worktree, a renamed directory).
-    pub(super) fn is_harmless_tool_file(&self, file: &ControlFile) -> bool {
-        if self.read_only.iter().any(|place| file.path.starts_with(place)) {
-            return true;
+    /// Whether a tool's file is read-only in the sandboxes that are there. A file that was replaced is found once.
+    pub(super) fn protection(&mut self, path: &Path) -> Protection {
+        let mut places = self.read_only.iter();
+        let Some((place, object)) = places.find(|(place, _)| path.starts_with(place)) else {
+            return Protection::None;
+        };
+        if self.object(place) == Some(*object) {
+            return Protection::ReadOnly;
         }
+        let place = place.clone();
+        self.read_only.remove(&place);
+        // What is in a directory that was replaced is judged as what is new.
+        if place == path { Protection::Replaced } else { Protection::None }
+    }
+
+    /// The device and inode of what is at a place.
+    pub(super) fn object(&self, path: &Path) -> Option<(u64, u64)> {
+        let stat = fstat(self.tree.open_path(path).ok()?).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    }
+
+    /// Whether a tool's file runs nothing that was not accepted: its content is harmless, or the baseline has the same content at another
+    /// path (a copy, a worktree, a renamed directory).
+    pub(super) fn is_harmless_tool_file(&self, file: &ControlFile) -> bool {
         match &file.content {
             FileContent::File { bytes, .. } => self.is_file_accepted(&file.path, bytes),
             FileContent::Directory => {

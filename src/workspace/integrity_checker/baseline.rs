@@ -26,12 +26,17 @@ impl IntegrityChecker {
         {
             if *content == FileContent::Absent {
                 self.read_only.remove(&path);
+            } else if let Some(known) = self.read_only.get(&place).copied() {
+                if self.object(&place) != Some(known) {
+                    self.read_only.remove(&place);
+                }
             } else if follow == FollowReferences::Yes
                 && !self.has_baseline
                 && self.scanner.tools.is_rooted(&place)
                 && matches!(content, FileContent::File { .. } | FileContent::Directory)
+                && let Some(object) = self.object(&place)
             {
-                self.read_only.insert(place);
+                self.read_only.insert(place, object);
             }
         }
         self.store_in_baseline(file);
