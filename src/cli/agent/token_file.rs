@@ -14,6 +14,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use crate::{
     cli::console::error::CliError,
     local_http::{TOKEN_MAX_CHARACTERS, Token},
+    policy::profile::Filesystem,
     printable,
     sys::random,
 };
@@ -27,7 +28,8 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// In a directory with this bit, only an entry's owner can rename or remove it.
 const STICKY: u32 = 0o1000;
 
-/// The token in the file, which is made if it is not there. Commands are shown `shown`: real paths, in which it may not lie.
+/// The token in the file, which is made if it is not there. Commands are shown `shown`: real paths, in which it may not lie; and the
+/// directories of the system, where links lead to others of them.
 pub(super) fn token_in<'a>(
     file: &Path,
     shown: impl IntoIterator<Item = &'a PathBuf>,
@@ -36,12 +38,16 @@ pub(super) fn token_in<'a>(
         CliError::caused_by(format!("cannot {what} the token {}", printable::path(file)), error)
     };
     let place = place_of(file).map_err(|error| cannot("use", error))?;
-    if let Some(directory) = shown.into_iter().find(|directory| place.starts_with(directory)) {
+    let system = Filesystem::default().system;
+    let of_session = shown.into_iter().find(|directory| place.starts_with(directory));
+    if let Some(directory) =
+        of_session.or_else(|| system.iter().find(|directory| place.starts_with(directory)))
+    {
         let (file, directory) = (printable::path(file), printable::path(directory));
         return Err(CliError::message_only(format!(
             "commands could read the token {file}: it lies in {directory}"
         ))
-        .with_advice("choose a file that is in no directory of --root or --ro"));
+        .with_advice("choose a file that is in no directory of --root or --ro, and in none of the system that sandboxes show"));
     }
     let text = match create(&place) {
         Ok(text) => text,
@@ -177,6 +183,10 @@ mod tests {
         assert!(can_use(&file), "as /tmp is");
         set_mode(&root, 0o755);
         assert!(can_use(&file) && token_in(&file, [&root]).is_err());
+        for file in ["/etc/provost-token", "/usr/provost-token"] {
+            let refused = token_in(Path::new(file), []).err().map(|error| error.to_string());
+            assert!(refused.is_some_and(|said| said.contains("could read the token")), "{file}");
+        }
         symlink(&root, directory.path().join("other")).unwrap();
         assert!(token_in(&directory.path().join("other/token"), [&root]).is_err(), "by another way");
     }
