@@ -11,7 +11,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{host_sockets::HostSockets, rootfs_error::RootfsError};
+use super::{
+    host_sockets::HostSockets,
+    rootfs_error::RootfsError,
+    shown_directory::{ShownDirectory, ShownFor},
+};
 use crate::{
     proto::supervisor::{Mount, mount::Kind},
     sandbox::{
@@ -57,28 +61,6 @@ const MEMORY_FILESYSTEMS: [&str; 2] = ["tmpfs", "ramfs"];
 const MACHINE: [&str; 5] = ["/proc", "/sys", "/dev", "/run", "/var/run"];
 /// What people and programs have there, which no directory of the system has.
 const PRIVATE: [&str; 4] = ["/home", "/root", "/tmp", "/var/tmp"];
-
-/// For whom a directory is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShownFor {
-    /// For everybody: the system's.
-    System,
-    /// By the profile.
-    Profile,
-    /// As a root of the session.
-    Session,
-}
-
-/// A directory or file of the host, shown at its own place.
-#[derive(Debug, Clone, Copy)]
-pub struct ShownDirectory<'a> {
-    /// Absolute, without links.
-    pub path: &'a Path,
-    /// For whom.
-    pub shown_for: ShownFor,
-    /// Whether what is mounted below it is shown.
-    pub is_recursive: bool,
-}
 
 /// What is covered.
 #[derive(Debug, Default)]

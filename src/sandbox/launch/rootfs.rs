@@ -20,7 +20,7 @@ use crate::{
     sandbox::{
         governing::GoverningView,
         launch::{
-            covers::{self, Covers, ShownDirectory, ShownFor},
+            covers::{self, Covers},
             name_files::{name_sources, resolv_conf},
             private_files::{self, PrivateFiles},
             protected::{self, DiskIdentity},
