@@ -91,7 +91,7 @@ fn launch(
 
     let id_maps = maps(plan, identity);
     let given = std::mem::take(&mut descriptors.session_network);
-    let network = LaunchNetwork::enter(plan, &id_maps, network, given)?;
+    let network = LaunchNetwork::enter(plan, identity, &id_maps, network, given)?;
 
     let (permission, permit) = pipe()?;
     let (outcome, report) = pipe()?;

@@ -21,7 +21,7 @@ use super::{
     subordinate_maps::{self, IdMaps, Mapped},
 };
 use crate::{
-    proto::supervisor::{SandboxPlan, Stage},
+    proto::supervisor::{Identity, SandboxPlan, Stage},
     sys::{
         file, loopback,
         namespace::{self, Cloned, IdPair, Parent},
@@ -102,6 +102,7 @@ impl LaunchNetwork {
     /// Enters what the plan says; `given` are the descriptors of a session's network that an earlier launch has made, or none.
     pub(super) fn enter(
         plan: &SandboxPlan,
+        identity: &Identity,
         maps: &IdMaps,
         prepared: Option<PreparedNetwork>,
         given: Vec<OwnedFd>,
@@ -130,7 +131,8 @@ impl LaunchNetwork {
             0 | 1 => UserNamespace::Gateways,
             _ => UserNamespace::SessionNetworks,
         };
-        Ok(Self::Entered { names: PreparedNames::prepare(plan)?, session, maker, user_namespace })
+        let names = PreparedNames::prepare(plan, identity.command_host_gid)?;
+        Ok(Self::Entered { names, session, maker, user_namespace })
     }
 }
 

@@ -9,6 +9,7 @@ mod process_state;
 #[path = "../support/programs.rs"]
 mod programs;
 
+mod as_outside;
 mod caches;
 mod kept_caches;
 mod kept_caches_of_tools;

@@ -13,6 +13,7 @@ mod effective_confinement;
 mod gate;
 mod identity;
 mod masked_proc;
+mod network_rights;
 mod new_root;
 mod overlay;
 mod pivot_root;
@@ -86,13 +87,14 @@ pub struct PreparedNames {
 
 impl PreparedNames {
     /// Prepares the calling process's network namespace, which has its loopback up. Needs `CAP_NET_ADMIN` and `CAP_NET_BIND_SERVICE` over
-    /// it.
+    /// it. `command_gid` is the commands' group in the calling process's user namespace.
     ///
     /// # Errors
     /// [`StageError`] of the loopback.
-    pub fn prepare(plan: &SandboxPlan) -> Result<Self, StageError> {
+    pub fn prepare(plan: &SandboxPlan, command_gid: u32) -> Result<Self, StageError> {
+        let ports = network_rights::give(plan, command_gid);
         let addresses = match proxy_listeners::has_proxies(plan)? {
-            true => proxy_listeners::add_name_addresses(),
+            true => proxy_listeners::add_name_addresses(ports),
             false => NameAddresses::Missing,
         };
         Ok(Self { addresses, refusing: refusing_resolver::open(plan)? })
@@ -166,7 +168,7 @@ fn set_up(
     }
     let names = match network {
         NetworkMaker::Launcher(names) => names,
-        NetworkMaker::Clone => PreparedNames::prepare(plan)?,
+        NetworkMaker::Clone => PreparedNames::prepare(plan, network_rights::own_gid(ids))?,
     };
     let unix = std::mem::take(&mut descriptors.unix_listeners);
     let proxy_listeners = proxy_listeners::open(plan, names.addresses, unix)?;

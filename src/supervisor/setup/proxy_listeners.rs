@@ -7,24 +7,20 @@
 use std::{
     net::{Ipv4Addr, TcpListener, UdpSocket},
     os::fd::OwnedFd,
-    path::Path,
     sync::Arc,
 };
 
 use nix::errno::Errno;
 
-use super::stage::StageError;
+use super::{network_rights::LowPorts, stage::StageError};
 use crate::{
     network::{HTTP_PROXY_PORT, RESOLVER_PORT, SOCKS_PORT, synthetic},
     proto::supervisor::{SandboxPlan, Stage},
-    sys::{file, route},
+    sys::route,
 };
 
 /// The step of the loopback stage that makes the listeners.
 const LISTENERS_STEP: usize = 1;
-
-/// The lowest port that a process without privilege may bind, of the network namespace of who writes it: ip(7).
-pub(super) const LOWEST_PORT: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
 /// Whether the calling process's network namespace has addresses for names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,12 +31,13 @@ pub enum NameAddresses {
     Missing,
 }
 
-/// Gives the calling process's network namespace the addresses that stand for names. Needs `CAP_NET_ADMIN` over it.
-pub fn add_name_addresses() -> NameAddresses {
-    let added = route::add_local(synthetic::NETWORK, synthetic::PREFIX)
-        // The ports of names are bound later, by a process without privilege. Nothing else is in this namespace but commands of the session.
-        .and_then(|()| file::write_once(Path::new(LOWEST_PORT), b"0"));
-    if added.is_ok() { NameAddresses::Ready } else { NameAddresses::Missing }
+/// Gives the calling process's network namespace the addresses that stand for names. Needs `CAP_NET_ADMIN` over it. Their ports are bound
+/// later, by a process without privilege.
+pub fn add_name_addresses(ports: LowPorts) -> NameAddresses {
+    match (ports, route::add_local(synthetic::NETWORK, synthetic::PREFIX)) {
+        (LowPorts::Everybody, Ok(())) => NameAddresses::Ready,
+        (LowPorts::Everybody | LowPorts::Privileged, _) => NameAddresses::Missing,
+    }
 }
 
 /// Whether the plan has proxies. In the host's network they would be everybody's.

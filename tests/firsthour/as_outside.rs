@@ -1,0 +1,95 @@
+//! What works outside works in a sandbox, too, where nothing is lost by it: names, ports, links, and what a host says of itself.
+
+use std::{path::PathBuf, process::Output};
+
+use crate::{person::Person, walk::shown};
+
+struct Desk {
+    person: Person,
+    work: PathBuf,
+}
+
+impl Desk {
+    fn new(person: Person) -> Self {
+        let work = person.home().join("work");
+        person.make(&work);
+        Self { person, work }
+    }
+
+    fn run(&self, options: &[&str], command: &[&str]) -> Output {
+        let mut run = self.person.command(self.person.provost(), &self.work);
+        run.arg("run").args(options).arg("--").args(command).output().expect("provost starts")
+    }
+
+    /// What a command prints that must end well.
+    fn printed(&self, options: &[&str], command: &[&str]) -> String {
+        let output = self.run(options, command);
+        assert!(output.status.success(), "{command:?}: {}", shown(&output));
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+}
+
+/// Binds ports below 1024, and sends itself an echo, which it must get back: `bound` or the error, `echoed` or the error.
+const LOW_PORTS_AND_ECHO: &str = "
+import socket as s
+def attempt(what, do):
+    try:
+        do()
+        print(what)
+    except OSError as error:
+        print(error.strerror)
+def listen():
+    for kind, port in ((s.SOCK_STREAM, 80), (s.SOCK_DGRAM, 443)):
+        one = s.socket(s.AF_INET, kind)
+        one.bind(('0.0.0.0', port))
+def echo():
+    for family, protocol, address, kind in ((s.AF_INET, s.IPPROTO_ICMP, '127.0.0.1', 8), (s.AF_INET6, s.IPPROTO_ICMPV6, '::1', 128)):
+        one = s.socket(family, s.SOCK_DGRAM, protocol)
+        one.settimeout(20)
+        try:
+            one.sendto(bytes([kind, 0, 0, 0, 0, 0, 0, 1]) + b'echo', (address, 0))
+        except OSError as error:
+            # A host without IPv6.
+            if family == s.AF_INET: raise
+            continue
+        assert one.recv(99).endswith(b'echo')
+attempt('bound', listen)
+attempt('echoed', echo)
+";
+
+fn has_low_ports_and_ping(person: Person) {
+    let desk = Desk::new(person);
+    let script = ["python3", "-c", LOW_PORTS_AND_ECHO];
+    for options in [&[][..], &["--network", "proxy"], &["--profile", "offline"]] {
+        assert_eq!(desk.printed(options, &script), "bound\nechoed", "{options:?}");
+    }
+    // What the proxies and the resolver listen on stays theirs.
+    let taken = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).bind(('127.0.0.1', 53))";
+    for options in [&[][..], &["--network", "proxy"]] {
+        let output = desk.run(options, &["python3", "-c", taken]);
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("Address already in use"),
+            "{}",
+            shown(&output)
+        );
+    }
+    // The host's network has the host's rules.
+    let policies = desk.person.policies_with_hosts_network();
+    let policies = policies.to_str().expect("it is text");
+    let on_host = desk.printed(&["--policies", policies, "--network", "host"], &script);
+    assert_eq!(on_host.lines().next(), Some("Permission denied"));
+}
+
+macro_rules! each_as {
+    ($($test:ident: [$person:ident, $check:ident];)*) => { $(
+        #[test]
+        fn $test() {
+            Person::$person().into_iter().for_each($check);
+        }
+    )* };
+}
+
+each_as! {
+    low_ports_can_be_bound_and_ping_answers: [root, has_low_ports_and_ping];
+    low_ports_can_be_bound_and_ping_answers_for_an_ordinary_user: [ordinary, has_low_ports_and_ping];
+}
