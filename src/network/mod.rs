@@ -16,6 +16,9 @@ pub mod pattern;
 pub mod socket_path;
 pub mod synthetic;
 
+/// The host name of every sandbox.
+pub const OWN_NAME: &str = "sandbox";
+
 /// The port of the HTTP proxy on a sandbox's loopback.
 pub const HTTP_PROXY_PORT: u16 = 3128;
 

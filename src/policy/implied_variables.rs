@@ -23,8 +23,8 @@ const WITH_PROXY: [(&str, &str); 9] = [
     ("http_proxy", PROXY_ADDRESS),
     ("https_proxy", PROXY_ADDRESS),
     ("all_proxy", PROXY_ADDRESS),
-    ("NO_PROXY", "localhost,127.0.0.1,::1"),
-    ("no_proxy", "localhost,127.0.0.1,::1"),
+    ("NO_PROXY", "localhost,127.0.0.1,::1,sandbox"),
+    ("no_proxy", "localhost,127.0.0.1,::1,sandbox"),
     // Node's own fetch looks at the others only then.
     ("NODE_USE_ENV_PROXY", "1"),
 ];

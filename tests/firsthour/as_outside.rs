@@ -80,6 +80,28 @@ fn has_low_ports_and_ping(person: Person) {
     assert_eq!(on_host.lines().next(), Some("Permission denied"));
 }
 
+fn knows_its_own_name(person: Person) {
+    let desk = Desk::new(person);
+    let policies = desk.person.policies_with_hosts_network();
+    let policies = policies.to_str().expect("it is text");
+    let own = "set -e; getent ahosts $(hostname) | head -1; hostname -f; getent ahosts localhost | tail -1
+        python3 -c 'import socket; print(socket.gethostbyname(socket.gethostname()))'";
+    for options in [&[][..], &["--network", "proxy"], &["--policies", policies, "--network", "host"]] {
+        let printed = desk.printed(options, &["sh", "-c", own]);
+        let lines: Vec<&str> = printed.lines().collect();
+        assert!(lines[0].starts_with("127.0.0.1 "), "{options:?}: {printed}");
+        assert_eq!(
+            (lines[1], *lines.last().expect("there are some")),
+            ("sandbox", "127.0.0.1"),
+            "{options:?}: {printed}"
+        );
+    }
+    // A server of the own host is no matter of the proxy.
+    let served = "python3 -m http.server 8123 >/dev/null 2>&1 & trap 'kill $!' EXIT
+        for i in $(seq 100); do curl -fs http://$(hostname):8123/ >/dev/null && echo reached && exit; sleep 0.1; done";
+    assert_eq!(desk.printed(&["--network", "proxy"], &["sh", "-c", served]), "reached");
+}
+
 macro_rules! each_as {
     ($($test:ident: [$person:ident, $check:ident];)*) => { $(
         #[test]
@@ -92,4 +114,6 @@ macro_rules! each_as {
 each_as! {
     low_ports_can_be_bound_and_ping_answers: [root, has_low_ports_and_ping];
     low_ports_can_be_bound_and_ping_answers_for_an_ordinary_user: [ordinary, has_low_ports_and_ping];
+    a_sandbox_knows_its_own_name: [root, knows_its_own_name];
+    a_sandbox_of_an_ordinary_user_knows_its_own_name: [ordinary, knows_its_own_name];
 }

@@ -7,8 +7,7 @@ use nix::{
     fcntl::{AT_FDCWD, OFlag, OpenHow, openat2},
 };
 
-/// The name of every sandbox's host.
-pub(in crate::sandbox) const HOSTNAME: &str = "sandbox";
+use crate::network::OWN_NAME;
 
 /// Why no sandbox can be made here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +21,7 @@ pub struct Nested;
 /// # Errors
 /// [`Nested`]: it is.
 pub fn check() -> Result<(), Nested> {
-    let is_named = nix::unistd::gethostname().is_ok_and(|name| name == HOSTNAME);
+    let is_named = nix::unistd::gethostname().is_ok_and(|name| name == OWN_NAME);
     match is_named && has_nothing().unwrap_or(false) && lacks_openat2() {
         true => Err(Nested),
         false => Ok(()),

@@ -18,6 +18,7 @@ use std::{
 use crate::{
     cgroup::limits::{CgroupLimitValues, SOCKET_BYTES},
     failpoint,
+    network::OWN_NAME,
     policy::{
         environment::SSH_AGENT_SOCKET,
         profile::{CgroupLimits, Network, Profile},
@@ -27,7 +28,7 @@ use crate::{
     },
     sandbox::{
         cgroup::{gateway::PrincipalCgroup, sandbox::SandboxCgroup},
-        host::{Host, nested::HOSTNAME, ptys::PtyReservation, warm_launcher::WarmLauncher},
+        host::{Host, ptys::PtyReservation, warm_launcher::WarmLauncher},
         launch::{
             certificates, commands_id,
             error::LaunchError,
@@ -194,7 +195,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
 
     let plan = SandboxPlan {
         protocol_version: PLAN_VERSION,
-        hostname: HOSTNAME.into(),
+        hostname: OWN_NAME.into(),
         sandbox_id: spec.id,
         identity: Some(identity.clone()),
         own_network: match spec.network {

@@ -8,7 +8,6 @@ mod caches;
 mod roots_files;
 
 use std::{
-    net::Ipv4Addr,
     os::{fd::AsFd, fd::OwnedFd, unix::fs::OpenOptionsExt},
     path::{Path, PathBuf},
 };
@@ -21,7 +20,8 @@ use crate::{
         governing::GoverningView,
         launch::{
             covers::{self, Covers},
-            name_files::{name_sources, resolv_conf},
+            name_files::{hosts, name_sources, resolv_conf},
+            named_links::{self, At, NamedWay},
             private_files::{self, PrivateFiles},
             protected::{self, DiskIdentity},
             rootfs_error::RootfsError,
@@ -66,11 +66,14 @@ pub fn plan(
         plan.cover_roots_files(&profile.filesystem.system)?;
     }
     plan.add_accounts();
+    if let Some(hosts) = hosts() {
+        plan.add_real_file("/etc/hosts", &hosts);
+    }
     match network {
         Network::Host => plan.add_resolv_conf(),
         Network::None | Network::Proxy => {
-            plan.add_file("/etc/nsswitch.conf", &name_sources());
-            plan.add_own_resolv_conf(private.resolver);
+            plan.add_real_file("/etc/nsswitch.conf", &name_sources());
+            plan.add_real_file("/etc/resolv.conf", &resolv_conf(private.resolver));
         }
     }
     plan.add(Mount { kind: Kind::Proc.into(), target: "/proc".into(), ..Mount::default() });
@@ -273,12 +276,12 @@ impl RootfsPlanner<'_> {
         }
     }
 
-    /// The sandbox's own resolv.conf(5). Where there is no place for it, resolvers ask the loopback all the same.
-    fn add_own_resolv_conf(&mut self, resolver: Ipv4Addr) {
-        let path = Path::new("/etc/resolv.conf");
-        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    /// As [`Self::add_file`], where the host's file of that name may be a link to another one. Where there is no place for it, programs
+    /// do without: resolvers ask the loopback then.
+    fn add_real_file(&mut self, path: &str, content: &str) {
+        let real = Path::new(path).canonicalize().unwrap_or_else(|_| path.into());
         if let Ok(place) = check_path(&real) {
-            self.add_file(&place, &resolv_conf(resolver));
+            self.add_file(&place, content);
         }
     }
 
@@ -415,7 +418,8 @@ mod tests {
         caller: &CallerHome::default(),
         caches: &[],
         session: &SessionFilesUse::Own,
-        resolver: Ipv4Addr::LOCALHOST,
+        resolver: std::net::Ipv4Addr::LOCALHOST,
+        named: &[],
     };
 
     fn ids() -> Identity {
