@@ -57,6 +57,7 @@ impl Place {
             id: id.into(),
             profile_name: "test".into(),
             profile: Arc::new(profile),
+            named: Vec::new(),
             roots: vec![
                 roots::open(self.work.path(), roots::RootRole::Work, &Rights::own(), &Governing::default())
                     .unwrap(),

@@ -60,6 +60,7 @@ pub struct SessionResolver<'a> {
     roots: Vec<PathBuf>,
     toolchains: &'a [FoundToolchain],
     order: ToolchainOrder,
+    named: Vec<(PathBuf, PathBuf)>,
     rights: Rights,
     cache: &'a ProgramCache,
 }
@@ -67,7 +68,14 @@ pub struct SessionResolver<'a> {
 impl<'a> SessionResolver<'a> {
     /// Resolves below the session's roots, with its principal's rights.
     pub fn new(roots: Vec<PathBuf>, rights: Rights, cache: &'a ProgramCache) -> Self {
-        Self { roots, toolchains: &[], order: ToolchainOrder::default(), rights, cache }
+        let (named, order) = (Vec::new(), ToolchainOrder::default());
+        Self { roots, toolchains: &[], order, named, rights, cache }
+    }
+
+    /// Resolves also by names to which the sandbox has links: each with the directory in the roots to which it leads.
+    #[must_use]
+    pub fn with_names(self, named: Vec<(PathBuf, PathBuf)>) -> Self {
+        Self { named, ..self }
     }
 
     /// Resolves also in the toolchains of the principal's home.
@@ -87,7 +95,9 @@ impl ProfileResolvers for SessionResolver<'_> {
         let shown: Vec<PathBuf> = toolchain::used_by(profile, self.toolchains, self.order)
             .flat_map(|one| one.shown.clone())
             .collect();
-        Box::new(ProfileResolver::new(profile, self.roots.iter().cloned(), shown, &self.rights, self.cache))
+        let resolver =
+            ProfileResolver::new(profile, self.roots.iter().cloned(), shown, &self.rights, self.cache);
+        Box::new(ProfileResolver { named: &self.named, ..resolver })
     }
 
     fn adapt(&self, profile: &Arc<Profile>) -> Arc<Profile> {
@@ -100,6 +110,8 @@ impl ProfileResolvers for SessionResolver<'_> {
 pub struct ProfileResolver<'a> {
     profile: &'a Profile,
     visible: Vec<VisibleDirectory>,
+    /// As [`SessionResolver::with_names`] has them.
+    named: &'a [(PathBuf, PathBuf)],
     /// Used for paths that a caller names. A bare program name resolves the same for every caller.
     rights: &'a Rights,
     cache: &'a ProgramCache,
@@ -137,7 +149,16 @@ impl<'a> ProfileResolver<'a> {
             files.writable.iter().map(real).map(|path| VisibleDirectory { path, access: Access::Write });
         let roots = roots.into_iter().map(|path| VisibleDirectory { path, access: files.workspace });
         let visible = read_only.chain(writable).chain(roots).collect();
-        Self { profile, visible, rights, cache, key: hasher.finish(), first_lines: FirstLines::default() }
+        let (key, first_lines) = (hasher.finish(), FirstLines::default());
+        Self { profile, visible, named: &[], rights, cache, key, first_lines }
+    }
+
+    /// A path with a directory's own name in the place of one by which a link of the sandbox leads to it.
+    fn without_names(&self, path: &Path) -> Option<PathBuf> {
+        let is_shown = self.visible.iter().any(|directory| path.starts_with(&directory.path));
+        let rebase =
+            |(name, real): &(PathBuf, PathBuf)| path.strip_prefix(name).ok().map(|rest| real.join(rest));
+        self.named.iter().filter(|_| !is_shown).find_map(rebase)
     }
 
     fn visibility(&self, path: &Path) -> Visibility {
@@ -355,7 +376,15 @@ impl ProgramResolver for ProfileResolver<'_> {
 
     fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
         let whole = byte_text::to_path(cwd).join(byte_text::to_path(path));
-        let look = || match self.rights.run_with(|| self.resolve(&whole)).unwrap_or(Resolved::Unknown) {
+        let renamed = self.without_names(&whole);
+        let find = || match (&renamed, self.resolve(renamed.as_ref().unwrap_or(&whole))) {
+            // Commands may be able to replace the link.
+            (Some(_), Resolved::File(file)) => {
+                Resolved::File(FileId { stability: PathStability::Changeable, ..file })
+            }
+            (_, found) => found,
+        };
+        let look = || match self.rights.run_with(find).unwrap_or(Resolved::Unknown) {
             Resolved::File(file) if file.stability == PathStability::Changeable => self.still(file),
             other => Some(other),
         };
@@ -367,7 +396,10 @@ impl ProgramResolver for ProfileResolver<'_> {
     }
 
     fn real_directory(&self, path: &str) -> Option<String> {
-        let found = self.rights.run_with(|| self.follow(&byte_text::to_path(path))).ok()?.ok()?;
+        let path = byte_text::to_path(path);
+        let renamed = self.without_names(&path);
+        let path = renamed.as_deref().unwrap_or(&path);
+        let found = self.rights.run_with(|| self.follow(path)).ok()?.ok()?;
         Some(byte_text::from_path(&found.path))
     }
 

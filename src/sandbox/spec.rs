@@ -25,6 +25,8 @@ pub struct SandboxSpec {
     pub profile: Arc<Profile>,
     /// The session's roots, opened by [`crate::sandbox::roots::open()`].
     pub roots: Vec<Root>,
+    /// The names that the caller has for directories in the roots, where links lead to them.
+    pub named: Vec<NamedDirectory>,
     /// Its network.
     pub network: Network,
     /// The user who owns the files in the roots.
@@ -66,6 +68,15 @@ pub struct WithoutGateway {
     pub unreachable_max: Duration,
     /// In any case; absent: for ever.
     pub max: Option<Duration>,
+}
+
+/// A directory that a caller names by way of links.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedDirectory {
+    /// As the caller names it.
+    pub name: PathBuf,
+    /// Without links.
+    pub real: PathBuf,
 }
 
 /// Whose a sandbox's `/tmp`, home and commands' id are.

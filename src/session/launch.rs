@@ -119,6 +119,7 @@ impl Session {
             profile_name: exec_spec.profile_name().to_string(),
             profile: exec_spec.profile().clone(),
             roots,
+            named: self.linked_names(),
             network: exec_spec.network(),
             owner: self.owner,
             principal_uid: self.principal.uid,

@@ -23,7 +23,7 @@ use crate::{
         net_link::HostSocketCaller,
         path_walk::ObjectId,
         roots,
-        spec::{GitConfiguration, GitIdentity, Owner, Root, RootRole},
+        spec::{GitConfiguration, GitIdentity, NamedDirectory, Owner, Root, RootRole},
     },
     sys::{process::ProcessIdentity, rights::Rights},
 };
@@ -120,6 +120,19 @@ impl Session {
     /// A directory that the caller named, with a root's own name in place of the one that the caller has for it.
     pub fn resolve(&self, directory: &AbsPath) -> AbsPath {
         rebase(directory, &self.named_roots)
+    }
+
+    /// The name that the caller has for a directory, where links lead to it: the one of its shell, which `pwd` prints.
+    pub fn callers_name(&self, directory: &AbsPath) -> Option<AbsPath> {
+        let linked = self.named_roots.iter().filter(|one| one.requested != one.real);
+        linked.filter_map(|one| directory.rebase(&one.real, &one.requested)).next()
+    }
+
+    /// The directories that the caller names by way of links, by both names.
+    pub fn linked_names(&self) -> Vec<NamedDirectory> {
+        let linked = self.named_roots.iter().filter(|one| one.requested != one.real);
+        let path = |path: &AbsPath| path.as_path().to_owned();
+        linked.map(|one| NamedDirectory { name: path(&one.requested), real: path(&one.real) }).collect()
     }
 
     /// As whom sockets of the host are connected to for its commands.

@@ -191,7 +191,8 @@ fn resolvers<'a>(
     program_cache: &'a ProgramCache,
 ) -> SessionResolver<'a> {
     let roots = request.roots.iter().map(|root| root.as_path().to_owned()).collect();
-    let resolver = SessionResolver::new(roots, session.rights.clone(), program_cache);
+    let named = session.linked_names().into_iter().map(|one| (one.name, one.real)).collect();
+    let resolver = SessionResolver::new(roots, session.rights.clone(), program_cache).with_names(named);
     if !names_toolchains(policy, session) {
         return resolver;
     }

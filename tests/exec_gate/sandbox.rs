@@ -77,6 +77,7 @@ impl Sandbox {
             profile_name: "test".into(),
             profile: Arc::new(profile),
             roots: vec![root],
+            named: Vec::new(),
             network: Network::None,
             principal_uid: owner.uid,
             owner,

@@ -102,6 +102,62 @@ fn knows_its_own_name(person: Person) {
     assert_eq!(desk.printed(&["--network", "proxy"], &["sh", "-c", served]), "reached");
 }
 
+/// Directories and links of a home, and by which name the workspace is then worked in.
+const LINKED: [(&str, &str, &str); 6] = [
+    ("a link to the workspace", "mkdir -p data/one; ln -s $PWD/data/one named", "named"),
+    ("a relative one", "mkdir -p data/two links; ln -s ../data/two links/two", "links/two"),
+    ("a chain", "mkdir -p data/three; ln -s data mid; ln -s mid/three last", "last"),
+    ("one in the middle", "mkdir -p data/four; ln -s data middle", "middle/four"),
+    ("one in a workspace", "mkdir -p repo/sub; ln -s sub repo/link; git init -q repo", "repo/link"),
+    (
+        "below a link to a workspace",
+        "mkdir -p repository/sub; git init -q repository; ln -s repository by",
+        "by/sub",
+    ),
+];
+
+fn is_at_its_name(person: Person) {
+    let home = person.home();
+    let desk = Desk::new(person);
+    for (what, make, name) in LINKED {
+        let made = desk.person.outside(make, &home);
+        assert!(made.status.success(), "{what}: {}", shown(&made));
+        let named = home.join(name);
+        let script = "pwd; pwd -P; cd \"$PWD\" && echo hello > file && cat \"$NAMED/file\"; printenv PWD; readlink -f \"$NAMED\"";
+        let say = |prefix: &str| {
+            let line = format!("cd {name} && {prefix} sh -c '{script}'");
+            let output = desk.person.outside(&line, &home);
+            assert!(output.status.success(), "{what}: {}", shown(&output));
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let (named, provost) = (named.display(), desk.person.provost());
+        let outside = say(&format!("env NAMED={named}"));
+        let inside = say(&format!("{} run --env NAMED={named} --", provost.display()));
+        assert_eq!(inside, outside, "{what}");
+        assert!(outside.starts_with(&format!("{named}\n")), "{what}: {outside}");
+        // Named by an option, and a program in it by its whole name.
+        let program = format!(
+            "printf '#!/bin/sh\\necho ran\\n' > {name}/program; chmod +x {name}/program; {0} run --root {name} -- {named}/program",
+            provost.display()
+        );
+        let ran = desk.person.outside(&program, &home);
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "ran\n", "{what}: {}", shown(&ran));
+    }
+    // A name that another link took, or that only pretends to lead here, is none.
+    for pwd in ["/", "work/..", "/no/such", "relative", "."] {
+        let mut run = desk.person.command(desk.person.provost(), &desk.work);
+        let output = run.env("PWD", pwd).args(["run", "--", "pwd"]).output().expect("provost starts");
+        let expected = format!("{}\n", desk.work.display());
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{pwd}: {}", shown(&output));
+    }
+    // Nothing more of the home is shown than what is on the way.
+    let listed = desk.person.outside(
+        &format!("cd named && {} run -- ls {}", desk.person.provost().display(), home.display()),
+        &home,
+    );
+    assert_eq!(String::from_utf8_lossy(&listed.stdout), "data\nnamed\n", "{}", shown(&listed));
+}
+
 macro_rules! each_as {
     ($($test:ident: [$person:ident, $check:ident];)*) => { $(
         #[test]
@@ -116,4 +172,6 @@ each_as! {
     low_ports_can_be_bound_and_ping_answers_for_an_ordinary_user: [ordinary, has_low_ports_and_ping];
     a_sandbox_knows_its_own_name: [root, knows_its_own_name];
     a_sandbox_of_an_ordinary_user_knows_its_own_name: [ordinary, knows_its_own_name];
+    a_workspace_is_found_by_the_callers_name: [root, is_at_its_name];
+    a_workspace_of_an_ordinary_user_is_found_by_the_callers_name: [ordinary, is_at_its_name];
 }

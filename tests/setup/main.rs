@@ -81,6 +81,7 @@ impl Place {
             profile_name: "test".into(),
             profile: Arc::new(profile),
             roots: vec![root],
+            named: Vec::new(),
             network: Network::None,
             owner,
             principal_uid: owner.uid,

@@ -1,22 +1,55 @@
 //! The request that the arguments of `provost run` make.
 
-use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::PathBuf, time::Duration};
+use std::{
+    ffi::OsStr,
+    io,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::{Component, Path, PathBuf},
+    time::Duration,
+};
 
 use super::arguments::{NetworkChoice, RunArguments};
 use crate::{byte_text, cli::console::error::CliError, client, proto::v1};
 
-/// The real paths of the workspace's directories; at least one.
+/// The workspace's directories as the caller names them: links may lead to them, which the sandbox then has, too. At least one.
 pub(in crate::cli) fn workspace_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     if given.is_empty() {
-        let current = std::env::current_dir();
+        let current = named_current_directory();
         return Ok(vec![current.map_err(|error| unusable("the current directory", error))?]);
     }
-    real_paths(given)
+    let named = |path: &PathBuf| {
+        let unusable = |error| unusable(&crate::printable::path(path), error);
+        let real = path.canonicalize().map_err(unusable)?;
+        let whole = if path.is_absolute() {
+            path.clone()
+        } else {
+            named_current_directory().map_err(unusable)?.join(path)
+        };
+        Ok(if is_plain(&whole) { whole } else { real })
+    };
+    given.iter().map(named).collect()
 }
 
-/// As [`workspace_roots`], of paths that a client can name: each is text.
+/// The current directory as the caller's shell names it, like `pwd -L`: by the links that led to it, where it is that one.
+pub(in crate::cli) fn named_current_directory() -> io::Result<PathBuf> {
+    let real = std::env::current_dir()?;
+    let named = std::env::var_os("PWD").map(PathBuf::from).filter(|named| is_plain(named));
+    let object = |path: &Path| path.metadata().map(|metadata| (metadata.dev(), metadata.ino()));
+    Ok(match (named, object(&real)) {
+        (Some(named), Ok(here)) if object(&named).is_ok_and(|there| there == here) => named,
+        _ => real,
+    })
+}
+
+/// Whether where a path leads does not depend on links before a `..`.
+fn is_plain(path: &Path) -> bool {
+    path.is_absolute()
+        && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
+}
+
+/// The real paths of the workspace's directories, which a client can name: each is text.
 pub(in crate::cli) fn named_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
-    let roots = workspace_roots(given)?;
+    let roots = real_paths(&workspace_roots(given)?)?;
     match roots.iter().find(|root| root.to_str().is_none()) {
         None => Ok(roots),
         Some(root) => {
@@ -33,7 +66,7 @@ pub(in crate::cli) fn real_paths(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliE
     given.iter().map(real).collect()
 }
 
-fn unusable(name: &str, error: std::io::Error) -> CliError {
+fn unusable(name: &str, error: io::Error) -> CliError {
     CliError::caused_by(format!("cannot use {name} as the workspace"), error)
 }
 

@@ -34,6 +34,8 @@ pub struct SpawnExtras {
     pub labels: BTreeMap<String, String>,
     /// The terminal's metadata, kept for the next gateway.
     pub metadata: Bytes,
+    /// The working directory by the caller's name, where links lead to it.
+    pub named_cwd: Option<String>,
     /// Variables of the gateway's own, as `NAME=value`, in place of those of the same name.
     pub variables: &'static [&'static str],
     /// Secrets, as `NAME=value`.
@@ -51,9 +53,11 @@ fn name_of(entry: &[u8]) -> Option<&[u8]> {
 
 /// The request for one command, in a sandbox whose proxies listen at this address.
 pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras, proxies: Ipv4Addr) -> Spawn {
-    let SpawnExtras { metadata, variables, secrets, margin_bytes, given_input, .. } = extras;
+    let SpawnExtras { metadata, named_cwd, variables, secrets, margin_bytes, given_input, .. } = extras;
+    // Shells go by it where it leads to their directory, as they do outside.
+    let named_cwd = named_cwd.map(|name| Bytes::from([b"PWD=", &*byte_text::to_bytes(&name)].concat()));
     let is_replaced = |entry: &Bytes| variables.iter().any(|own| name_of(own.as_bytes()) == name_of(entry));
-    let own = variables.iter().map(|own| Bytes::from_static(own.as_bytes()));
+    let own = variables.iter().map(|own| Bytes::from_static(own.as_bytes())).chain(named_cwd);
     let ring_bytes = match order.overflow() {
         OverflowMode::DropOldest => order.output_limit_bytes(),
         OverflowMode::Block => order.output_limit_bytes().max(LOSSLESS_RING_MIN_BYTES),

@@ -10,6 +10,7 @@ mod identity;
 mod listen;
 mod mapped_groups;
 mod name_files;
+mod named_links;
 mod prepare;
 mod private_files;
 mod protected;

@@ -35,7 +35,7 @@ use crate::{
             filters::{missing_of_programs, plan_gate, plan_landlock, plan_seccomp, record_missing},
             identity::{AssignedIdentity, assign_identity},
             listen::{CONTROL_SOCKET, listen, socket_file},
-            mapped_groups,
+            mapped_groups, named_links,
             private_files::PrivateFiles,
             rootfs,
             rootfs_error::RootfsError,
@@ -45,6 +45,7 @@ use crate::{
         session_network::{LaunchShare, SessionNetwork},
         spec::{SandboxSpec, Shortfall, WithoutGateway},
     },
+    sys::rights::Rights,
     wire::{gate::SOCKET_NAME, launch::PLAN_VERSION},
 };
 
@@ -128,10 +129,12 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
     governing.check(&shown).and_then(|()| governing.check_profile_paths(&profile.filesystem))?;
     let program = spec.governing.read_only_program();
     let shared_network = spec.session_network.as_ref().map(SessionNetwork::share);
+    let caller = Rights { uid: spec.owner.uid, gid: spec.owner.gid, groups: spec.groups.clone() };
     let private = PrivateFiles {
         caller: &spec.caller_home,
         caches: &spec.caches,
         session: &spec.session_files,
+        named: &named_links::find(&spec.named, &caller),
         resolver: shared_network.as_ref().map_or(Ipv4Addr::LOCALHOST, |shared| shared.own_address.0),
     };
     let mut view =

@@ -4,12 +4,15 @@ use std::{collections::BTreeSet, io, net::Ipv4Addr, os::fd::OwnedFd};
 
 use crate::{
     proto::supervisor::{Identity, Mount, mount::Kind},
-    sandbox::spec::{CallerHome, GitIdentity, GitSigning, SessionFilesUse, SharedCache},
+    sandbox::{
+        launch::named_links::NamedWay,
+        spec::{CallerHome, GitIdentity, GitSigning, SessionFilesUse, SharedCache},
+    },
 };
 
 /// What a sandbox has of the caller's home and of its session's directories.
 #[derive(Debug, Clone, Copy)]
-pub struct PrivateFiles<'a> {
+pub(super) struct PrivateFiles<'a> {
     /// Of the caller's home.
     pub caller: &'a CallerHome,
     /// Caches of the caller's home.
@@ -18,6 +21,8 @@ pub struct PrivateFiles<'a> {
     pub session: &'a SessionFilesUse,
     /// Where its resolver listens, if it has a network of its own.
     pub resolver: Ipv4Addr,
+    /// The links by which the caller names its roots.
+    pub named: &'a [NamedWay],
 }
 
 /// The directories between a directory and what lies below it, outermost first.

@@ -46,7 +46,7 @@ pub struct Rootfs {
 ///
 /// # Errors
 /// [`RootfsError`].
-pub fn plan(
+pub(super) fn plan(
     profile: &Profile,
     roots: Vec<Root>,
     network: Network,
@@ -119,6 +119,7 @@ pub fn plan(
     }
     let shortfall = plan.covers.shortfall.take();
     plan.cover();
+    plan.add_links(private.named);
     // Mount outer directories before those inside them.
     plan.entries[fixed..].sort_by_key(|entry| Path::new(&entry.mount.target).components().count());
 
@@ -365,6 +366,37 @@ impl RootfsPlanner<'_> {
         }
         let members = self.ids.groups.iter().filter(|group| group.member).map(|group| group.disk_gid);
         DiskIdentity { uid, gids: members.chain([gid]).collect() }
+    }
+
+    /// The links by which the caller names the roots.
+    fn add_links(&mut self, ways: &[NamedWay]) {
+        let links = named_links::to_make(ways.to_vec(), |place| self.at(place));
+        for link in links {
+            let (Ok(place), Some(target)) = (check_path(&link.place), link.target.to_str()) else { continue };
+            // Where a command has made something else meanwhile, in what the session's sandboxes share, that stays.
+            self.add(Mount {
+                kind: Kind::Symlink.into(),
+                source: target.into(),
+                target: place.into(),
+                optional: true,
+                ..Mount::default()
+            });
+        }
+    }
+
+    /// What a sandbox has at a place at which the host has a link.
+    fn at(&self, place: &Path) -> At {
+        let is_below = |entry: &PlannedMount| Path::new(&entry.mount.target).starts_with(place);
+        // The gateway's own sockets and certificates are there.
+        if place.starts_with("/run") || self.entries.iter().any(is_below) {
+            return At::Own;
+        }
+        let above = self.entries.iter().filter(|entry| place.starts_with(&entry.mount.target));
+        match above.max_by_key(|entry| entry.mount.target.len()).map(|entry| entry.mount.kind()) {
+            None | Some(Kind::Tmpfs | Kind::Directory) => At::Nothing,
+            Some(Kind::Bind | Kind::Overlay | Kind::Layer) => At::Host,
+            Some(_) => At::Own,
+        }
     }
 
     fn add_root(&mut self, root: Root, files: &Filesystem, owner: Owner) -> Result<(), RootfsError> {

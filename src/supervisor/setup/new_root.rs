@@ -105,12 +105,19 @@ impl NewRoot {
             Kind::Proc => self.proc(mount),
             Kind::Dev => self.dev(mount),
             Kind::Symlink => {
-                let place = self.parent_of(&to_path(&mount.target))?;
-                nix::unistd::symlinkat(
-                    &*to_path(&mount.source),
-                    place.directory.as_fd(),
-                    place.name.as_path(),
-                )
+                let made = self.parent_of(&to_path(&mount.target)).and_then(|place| {
+                    let (target, directory) = (to_path(&mount.source), place.directory.as_fd());
+                    nix::unistd::symlinkat(&*target, directory, place.name.as_path())
+                });
+                match made {
+                    // Something else is there, or in place of a directory on the way, or there is no room.
+                    Err(Errno::EEXIST | Errno::ENOTDIR | Errno::ELOOP | Errno::ENOSPC | Errno::EDQUOT)
+                        if mount.optional =>
+                    {
+                        Ok(())
+                    }
+                    made => made,
+                }
             }
             Kind::File => self.file(mount),
             Kind::Directory => self.owned_directory(mount, ids),

@@ -388,6 +388,7 @@ impl Prepared {
             principal: terminal.session.principal.to_string(),
             labels: terminal.session.labels.clone(),
             metadata: metadata::encode(&terminal, &secrets),
+            named_cwd: terminal.session.callers_name(permit.spec().cwd()).map(|name| name.to_string()),
             variables: terminal.spec.kept_shell.map_or(&[], ShellKind::variables),
             secrets: secrets.environment(),
             margin_bytes: secrets.masker().context_bytes() as u64,
