@@ -193,12 +193,17 @@ pub struct Filesystem {
     pub tmp_inodes: u64,
 }
 
+/// Where a host has its programs and their configuration.
+const SYSTEM: [&str; 9] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/etc"];
+
+/// What of the system is installed, for dpkg, rpm and pacman (apk has its database in `/lib`): builds ask for versions and owners of
+/// files. Everybody may read it on a host. Answers to questions of packages (debconf) and what was downloaded lie elsewhere.
+pub const PACKAGE_DATABASES: [&str; 3] = ["/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman/local"];
+
 impl Default for Filesystem {
     fn default() -> Self {
         Self {
-            system: ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/etc"]
-                .map(PathBuf::from)
-                .to_vec(),
+            system: SYSTEM.iter().chain(&PACKAGE_DATABASES).map(PathBuf::from).collect(),
             read_only: Vec::new(),
             writable: Vec::new(),
             workspace: Access::Write,

@@ -158,6 +158,34 @@ fn is_at_its_name(person: Person) {
     assert_eq!(String::from_utf8_lossy(&listed.stdout), "data\nnamed\n", "{}", shown(&listed));
 }
 
+/// Questions about what is installed, whose answers are those of the host.
+const INSTALLED: [&str; 6] = [
+    "dpkg-query -W -f '${Package} ${Version}\\n' | sort | head -20",
+    "dpkg -S /bin/bash /usr/bin/env",
+    "dpkg -L coreutils | head -40",
+    "dpkg -s bash | head -5",
+    "dpkg -V coreutils; echo $?",
+    "dpkg --print-foreign-architectures; update-alternatives --list editor; dpkg -l 'lib*' | wc -l",
+];
+
+fn answers_what_is_installed(person: Person) {
+    let desk = Desk::new(person);
+    if !std::path::Path::new("/var/lib/dpkg/status").exists() {
+        println!("SKIPPED: this host has no dpkg");
+        return;
+    }
+    for question in INSTALLED {
+        let outside = desk.person.outside(question, &desk.work);
+        assert_eq!(
+            desk.printed(&[], &["sh", "-c", question]),
+            String::from_utf8_lossy(&outside.stdout).trim_end()
+        );
+    }
+    let tried = "for path in status info/new; do touch /var/lib/dpkg/$path && echo written; done; ls /var/lib /var/cache; true";
+    let output = desk.run(&[], &["sh", "-c", tried]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "/var/lib:\ndpkg\n", "{}", shown(&output));
+}
+
 macro_rules! each_as {
     ($($test:ident: [$person:ident, $check:ident];)*) => { $(
         #[test]
@@ -174,4 +202,6 @@ each_as! {
     a_sandbox_of_an_ordinary_user_knows_its_own_name: [ordinary, knows_its_own_name];
     a_workspace_is_found_by_the_callers_name: [root, is_at_its_name];
     a_workspace_of_an_ordinary_user_is_found_by_the_callers_name: [ordinary, is_at_its_name];
+    what_is_installed_is_known: [root, answers_what_is_installed];
+    what_is_installed_is_known_to_an_ordinary_user: [ordinary, answers_what_is_installed];
 }
