@@ -3,7 +3,7 @@
 use super::unreachable::unreachable_line;
 use crate::{
     printable,
-    proto::v1::{ConnectDenial, ExecDenial, ExecDenialCause, Outcome, outcome::End},
+    proto::v1::{ConnectDenial, ExecDenial, ExecDenialCause, Outcome, ProtectionHint, Unreachable},
 };
 
 /// The longest command in such a line, in bytes.
@@ -20,25 +20,29 @@ pub fn denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ {
         Some(if alike.len() > 1 { format!("{line} ({} times)", alike.len()) } else { line })
     };
     let execs = outcome.exec_denials.chunk_by(is_alike).filter_map(times).chain(rest);
-    execs
-        .chain(connect_denial_lines(outcome))
-        .chain(outcome.unreachable.as_ref().map(unreachable_line))
-        .chain(foreign_call_line(outcome))
+    let hints = outcome.protection_hints.iter().map(hint_line);
+    let network = network_cause(outcome).map(unreachable_line);
+    execs.chain(connect_denial_lines(outcome)).chain(hints).chain(network)
 }
 
-/// Who ends by SIGSYS has made a system call of another architecture; the filter refuses all others with an error. A shell says it
-/// by a status.
-fn foreign_call_line(outcome: &Outcome) -> Option<String> {
-    let (by, whose) = match outcome.end.as_ref()? {
-        End::Signal(name) if name == "SIGSYS" => {
-            ("SIGSYS", "the program is a 32-bit one, or made a system call of one")
-        }
-        End::ExitCode(159) => {
-            ("159", "if a program of it was ended by SIGSYS (128 + 31), that is a 32-bit one")
-        }
-        End::Signal(_) | End::ExitCode(_) => return None,
-    };
-    Some(format!("ended with {by}: {whose}, and the profile allows system calls of 64-bit programs only"))
+/// What of a network a failed command did not reach, where nothing else explains its end: what it says of a file system that is read-only
+/// comes last.
+pub fn network_cause(outcome: &Outcome) -> Option<&Unreachable> {
+    let has_other_cause = outcome.protection_hints.iter().any(|hint| hint.error == "EROFS");
+    outcome.unreachable.as_ref().filter(|_| !has_other_cause)
+}
+
+/// `perhaps refused: EROFS at /work/.git/hooks: why (key)`.
+fn hint_line(hint: &ProtectionHint) -> String {
+    let ProtectionHint { error, path, protection, key } = hint;
+    let at = if path.is_empty() { String::new() } else { format!(" at {}", printable::line(path)) };
+    format!("perhaps refused: {error}{at}: {protection} ({key})")
+}
+
+/// A hint as data, for front ends that give an agent more than text.
+pub fn hint_json(hint: &ProtectionHint) -> serde_json::Value {
+    let ProtectionHint { error, path, protection, key } = hint;
+    serde_json::json!({ "error": error, "path": path, "protection": protection, "key": key })
 }
 
 /// The lines about all refused connections of a command: one for each destination.

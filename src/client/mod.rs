@@ -34,7 +34,7 @@ use crate::proto::v1::{
 };
 
 pub use advice::{advice_when_denied, advice_when_not_started};
-pub use denial::{denial_json, denial_line, denial_lines};
+pub use denial::{denial_json, denial_line, denial_lines, hint_json, network_cause};
 pub use ended::{ended_json, ended_line};
 pub use front_end::FrontEnd;
 pub use new_terminal::{new_terminal, session_in_bytes, terminal_in_bytes};

@@ -9,7 +9,7 @@ use super::{
     output::Shown,
 };
 use crate::{
-    client::{advice_when_denied, denial_json, denial_lines, ended_json, ended_line, unreachable_json},
+    client::{advice_when_denied, denial_json, denial_lines, ended_json, ended_line, hint_json, unreachable_json},
     printable,
     proto::v1::{self, ExitCause, outcome::End},
 };
@@ -140,6 +140,9 @@ fn details(terminal: &v1::Terminal) -> Value {
     }
     if let Some(ended) = ended_json(outcome) {
         details["ended"] = ended;
+    }
+    if !outcome.protection_hints.is_empty() {
+        details["protection_hints"] = outcome.protection_hints.iter().map(hint_json).collect();
     }
     if let Some(unreachable) = &outcome.unreachable {
         details["unreachable"] = unreachable_json(unreachable);

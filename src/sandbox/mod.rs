@@ -2,7 +2,7 @@
 //!
 //! Each directory imports only from those that stand before it here:
 //! `counters`, `unix_socket`, `session_network`, `seccomp`, `cgroup`, `roots` and `agent_link` (the callers' SSH agents); `spec` (the request for a sandbox); `host` (what sandboxes
-//! share); `sandbox_state` (the record on disk); `probe` (what this host offers); `launch`; `gate_link`, `screen_link` and
+//! share); `protections` (what commands cannot change); `sandbox_state` (the record on disk); `probe` (what this host offers); `launch`; `gate_link`, `screen_link` and
 //! `net_link` (the connections to the gates, the screen processes and the net processes); `control` (a sandbox that runs); `restore`
 //! (sandboxes of an earlier gateway).
 
@@ -15,6 +15,7 @@ pub mod host;
 pub mod launch;
 pub mod net_link;
 pub mod probe;
+pub mod protections;
 pub mod restore;
 pub mod roots;
 pub mod sandbox_state;

@@ -9,7 +9,10 @@ use prost::Message;
 
 use crate::{
     kept_cache::LayerName,
-    policy::{ProfileName, profile::Network},
+    policy::{
+        ProfileName,
+        profile::{Filesystem, Network},
+    },
     proto::{
         state::{SandboxRecord, ShortfallRecord},
         supervisor::{Identity, SandboxPlan, mount::Kind},
@@ -17,6 +20,7 @@ use crate::{
     sandbox::{
         cgroup::sandbox::SandboxCgroup,
         host::ptys::MAX_PTYS_PER_SANDBOX,
+        protections::Protections,
         spec::{SandboxAssignment, Sharing, Shortfall},
     },
     statefile::{self, StatefileError},
@@ -50,6 +54,8 @@ pub struct SandboxState {
     pub kept_caches: Vec<String>,
     /// What it does not see of the host's directories, though it lies in them.
     pub covered: Vec<String>,
+    /// What its commands cannot change.
+    pub protections: Protections,
 }
 
 /// Why the record cannot be used.
@@ -109,6 +115,8 @@ pub fn read(directory: &Path) -> Result<SandboxState, SandboxStateError> {
         ptys: ptys(&plan),
         kept_caches: kept_caches(&plan),
         covered: covered(&plan),
+        // As the shipped profile has it: the record has no profile.
+        protections: Protections::of_plan(&plan.mounts, &Filesystem::default()),
         gated: plan.gate.is_some_and(|gate| gate.enabled),
         id: plan.sandbox_id,
         assignment: SandboxAssignment {

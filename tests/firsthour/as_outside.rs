@@ -186,6 +186,59 @@ fn answers_what_is_installed(person: Person) {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "/var/lib:\ndpkg\n", "{}", shown(&output));
 }
 
+/// What fails by a protection, and what is then said of it: error, path below the workspace and key.
+const REFUSED: [(&str, &str, &str, &str); 6] = [
+    ("touch .git/hooks/pre-commit", "EROFS", "/.git/hooks", "filesystem.reserved"),
+    ("cd .git && echo x > ../.npmrc", "EROFS", "/.npmrc", "filesystem.protected"),
+    (
+        "python3 -c 'import os; open(os.environ[\"HERE\"] + \"/.git/hooks/x\", \"w\")'",
+        "EROFS",
+        "/.git/hooks",
+        "filesystem.reserved",
+    ),
+    ("mv .git elsewhere", "EBUSY", "/.git", "filesystem.protected"),
+    ("rm -rf run", "EBUSY", "/run/host.sock", "network.sockets"),
+    ("cd run && rm host.sock", "EBUSY", "/run/host.sock", "network.sockets"),
+];
+
+fn says_what_refused(person: Person) {
+    let desk = Desk::new(person);
+    let made =
+        desk.person.outside("git init -q . && mkdir run && echo a=b > .npmrc && chmod 777 run", &desk.work);
+    assert!(made.status.success(), "{}", shown(&made));
+    let _socket =
+        std::os::unix::net::UnixListener::bind(desk.work.join("run/host.sock")).expect("it can be bound");
+    let work = desk.work.to_str().expect("it is text");
+    let notices = |script: &str| -> Vec<String> {
+        let output = desk.run(&[], &["sh", "-c", script]);
+        assert!(!output.status.success(), "{script}: {}", shown(&output));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let notices = text.lines().filter_map(|line| line.strip_prefix("provost: "));
+        notices.filter(|line| !line.starts_with("notice: ")).map(str::to_owned).collect()
+    };
+    for (script, error, path, key) in REFUSED {
+        let said = notices(&format!("export HERE={work}; {script}; exit 3"));
+        let expected = format!("perhaps refused: {error} at {work}{path}: ");
+        let is_it = |line: &&String| line.starts_with(&expected) && line.ends_with(&format!(" ({key})"));
+        assert!(said.iter().any(|line| is_it(&line)), "{script}: {said:?}");
+    }
+    let said = notices("getent hosts registry.example; touch .git/hooks/x");
+    assert!(!said.iter().any(|line| line.contains("network")), "the network is blamed: {said:?}");
+    assert!(said.iter().any(|line| line.contains("`filesystem = { drop = [\".git/hooks\"] }`")), "{said:?}");
+    let generally = notices("touch /usr/bin/x");
+    assert!(generally[0].starts_with("perhaps refused: EROFS: what lies outside"), "{generally:?}");
+    let filtered = notices("touch f; chmod u+s f");
+    assert!(
+        filtered[0].starts_with("perhaps refused: EPERM: the system call filter refuses modes"),
+        "{filtered:?}"
+    );
+    let killed = notices("kill -SYS $$");
+    assert!(killed[0].starts_with("perhaps refused: SIGSYS: "), "{killed:?}");
+    // What ends well, or fails by itself, is nobody's refusal.
+    assert_eq!(desk.printed(&[], &["sh", "-c", "touch .git/hooks/x 2>&1 | grep -c Read-only"]), "1");
+    assert_eq!(notices("cat no-such-file"), [""; 0]);
+}
+
 macro_rules! each_as {
     ($($test:ident: [$person:ident, $check:ident];)*) => { $(
         #[test]
@@ -204,4 +257,6 @@ each_as! {
     a_workspace_of_an_ordinary_user_is_found_by_the_callers_name: [ordinary, is_at_its_name];
     what_is_installed_is_known: [root, answers_what_is_installed];
     what_is_installed_is_known_to_an_ordinary_user: [ordinary, answers_what_is_installed];
+    what_a_protection_refuses_is_said: [root, says_what_refused];
+    what_a_protection_refuses_is_said_to_an_ordinary_user: [ordinary, says_what_refused];
 }

@@ -7,7 +7,7 @@ use agent_client_protocol_schema::v1::TerminalExitStatus;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{denial_json, ended_json, unreachable_json},
+    client::{denial_json, ended_json, hint_json, unreachable_json},
     proto::v1::{ExitCause, LineEnd, Outcome, WorkspaceChange, outcome::End},
     signal,
 };
@@ -74,6 +74,9 @@ fn meta(outcome: &Outcome) -> serde_json::Map<String, serde_json::Value> {
     }
     if let Some(ended) = ended_json(outcome) {
         details["ended"] = ended;
+    }
+    if !outcome.protection_hints.is_empty() {
+        details["protectionHints"] = outcome.protection_hints.iter().map(hint_json).collect();
     }
     if let Some(unreachable) = &outcome.unreachable {
         details["unreachable"] = unreachable_json(unreachable);

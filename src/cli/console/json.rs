@@ -62,6 +62,8 @@ pub(in crate::cli) struct OutcomeJson {
     exec_denials_omitted: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     unreachable: Option<UnreachableJson>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    protection_hints: Vec<serde_json::Value>,
 }
 
 /// What the network did not reach.
@@ -196,6 +198,7 @@ impl From<&v1::Outcome> for OutcomeJson {
             exec_denials: outcome.exec_denials.iter().map(ExecDenialJson::from).collect(),
             exec_denials_omitted: outcome.exec_denials_omitted,
             unreachable: outcome.unreachable.as_ref().map(UnreachableJson::from),
+            protection_hints: outcome.protection_hints.iter().map(crate::client::hint_json).collect(),
         }
     }
 }

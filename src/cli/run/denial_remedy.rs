@@ -2,12 +2,14 @@
 //!
 //! Only where no rule decided: what a rule denies is denied on purpose, and its reason is said.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, path::Path};
 
 use crate::{
     cli::console::error::CliError,
-    client, printable,
-    proto::v1::{ConnectDenial, ExecDenial, ExecDenialCause, Network, Outcome, Unreachable},
+    client,
+    policy::profile::Filesystem,
+    printable,
+    proto::v1::{ConnectDenial, ExecDenial, ExecDenialCause, Network, Outcome, ProtectionHint, Unreachable},
 };
 
 /// The rule of a refusal for want of one.
@@ -73,9 +75,10 @@ pub(super) fn remedy_lines(outcome: &Outcome) -> Vec<String> {
         };
         format!("a [[connect]] rule of the policy would allow it: {rule}")
     });
-    let network = outcome.unreachable.iter().filter_map(other_network);
+    let unprotected = outcome.protection_hints.iter().filter_map(unprotecting_line);
+    let network = client::network_cause(outcome).into_iter().filter_map(other_network);
     let mut lines: Vec<String> = Vec::new();
-    for line in execs.chain(connections).chain(network) {
+    for line in execs.chain(connections).chain(unprotected).chain(network) {
         if lines.len() < REMEDIES_MAX && !lines.contains(&line) {
             lines.push(line);
         }
@@ -93,6 +96,19 @@ fn other_network(unreachable: &Unreachable) -> Option<String> {
         false => "this line of its profile would offer one: `network = { choices = [\"none\", \"proxy\"] }`"
             .to_owned(),
     })
+}
+
+/// The line that takes a path out of those that are protected. The shipped lists have it by its place in the workspace, which is its end.
+fn unprotecting_line(hint: &ProtectionHint) -> Option<String> {
+    let files = Filesystem::default();
+    let list = match hint.key.as_str() {
+        "filesystem.protected" => files.protected,
+        "filesystem.reserved" => files.reserved,
+        _ => return None,
+    };
+    let listed = list.into_iter().find(|listed| Path::new(&hint.path).ends_with(listed))?;
+    let listed = toml::Value::from(listed.to_str()?);
+    Some(format!("this line of the profile would let it pass: `filesystem = {{ drop = [{listed}] }}`"))
 }
 
 /// Of a bare name, which means the file that the trusted path has.

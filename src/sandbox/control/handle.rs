@@ -30,6 +30,7 @@ use crate::{
             program_search::ProgramSearch,
         },
         counters::SandboxCounters,
+        protections::Protections,
         sandbox_state::SandboxState,
         session_network::OwnAddress,
         spec::Shortfall,
@@ -76,6 +77,7 @@ pub struct Sandbox {
     pub(super) shortfalls: Vec<Shortfall>,
     pub(super) kept_caches: Vec<String>,
     pub(super) covered: Vec<String>,
+    pub(super) protections: Protections,
     pub(super) effective_confinement: OnceLock<EffectiveConfinement>,
     pub(super) control: ControlConnection,
     pub(super) gate: SandboxGate,
@@ -116,13 +118,14 @@ impl Sandbox {
             has_session_network,
         } = answered;
         counters.adopted.inc();
-        let SandboxState { id, identity, shortfalls, kept_caches, covered, cgroup, .. } = state;
+        let SandboxState { id, identity, shortfalls, kept_caches, covered, protections, cgroup, .. } = state;
         let sandbox = Arc::new(Self {
             id,
             identity,
             shortfalls,
             kept_caches,
             covered,
+            protections,
             effective_confinement: OnceLock::from(effective_confinement),
             control,
             gate,
@@ -291,6 +294,11 @@ impl Sandbox {
     /// What it does not see of the host's directories, though it lies in them.
     pub fn covered(&self) -> &[String] {
         &self.covered
+    }
+
+    /// What its commands cannot change.
+    pub fn protections(&self) -> &Protections {
+        &self.protections
     }
 
     /// Protections that the profile prefers and this host lacks.

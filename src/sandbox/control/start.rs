@@ -204,6 +204,7 @@ impl Sandbox {
             shortfalls,
             kept_caches,
             covered,
+            protections,
             ptys,
             own_address,
             ..
@@ -239,6 +240,7 @@ impl Sandbox {
             shortfalls,
             kept_caches,
             covered,
+            protections,
             effective_confinement: OnceLock::new(),
             control,
             gate,

@@ -41,6 +41,7 @@ use crate::{
             rootfs_error::RootfsError,
             shown_socket,
         },
+        protections::Protections,
         roots, sandbox_state,
         session_network::{LaunchShare, SessionNetwork},
         spec::{SandboxSpec, Shortfall, WithoutGateway},
@@ -70,6 +71,7 @@ pub(super) struct PreparedLaunch {
     pub(super) session_claim: Option<Arc<OwnedFd>>,
     pub(super) shared_network: Option<LaunchShare>,
     pub(super) shortfalls: Vec<Shortfall>,
+    pub(super) protections: Protections,
     pub(super) ptys: PtyReservation,
     pub(super) launcher: PathBuf,
     pub(super) warm_launcher: Arc<WarmLauncher>,
@@ -145,6 +147,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
             })?;
     shortfalls.extend(view.shortfall.take());
     commands_id::leave_unmapped(host, owner, &mut view.mounts, &view.sources)?;
+    let protections = Protections::of_plan(&view.mounts, &profile.filesystem);
     let ptys = reserve_ptys(host, spec.owner.uid, &mut view.mounts, &mut shortfalls);
 
     let directory = state.join("sandboxes").join(&spec.id);
@@ -250,6 +253,7 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         session_claim,
         shared_network,
         shortfalls,
+        protections,
         ptys,
         launcher,
         warm_launcher: Arc::clone(host.warm_launcher()),

@@ -31,6 +31,7 @@ use crate::sandbox::{
         error::{LaunchError, explain},
         prepare::{Keep, LaunchCleanup, PreparedLaunch, prepare},
     },
+    protections::Protections,
     sandbox_state,
     session_network::OwnAddress,
     spec::{SandboxSpec, Shortfall},
@@ -72,6 +73,8 @@ pub struct LaunchedSandbox {
     pub kept_caches: Vec<String>,
     /// What it does not see of the host's directories, though it lies in them.
     pub covered: Vec<String>,
+    /// What its commands cannot change.
+    pub protections: Protections,
     /// Its reserved pseudo-terminals.
     pub(crate) ptys: PtyReservation,
 }
@@ -245,6 +248,7 @@ fn conclude(
     let launched = LaunchedSandbox {
         kept_caches: sandbox_state::kept_caches(&prepared.plan),
         covered: sandbox_state::covered(&prepared.plan),
+        protections: prepared.protections,
         id: prepared.plan.sandbox_id,
         socket: cleanup.directory.join("control.sock"),
         own_address,

@@ -14,6 +14,7 @@ pub mod outcome;
 pub(in crate::terminal) mod person_wait;
 mod person_waits;
 mod primary;
+mod protection_hints;
 pub mod pty;
 pub mod quota_tracker;
 pub mod reader_holds;

@@ -1,6 +1,7 @@
 //! The steps of a terminal from stage to stage: its command starts, ends, is looked after, and is released.
 
 use std::{
+    path::Path,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
@@ -8,14 +9,20 @@ use std::{
 use super::{
     lease::{Exited, Running},
     live::Live,
-    outcome, receipt,
+    outcome,
+    protection_hints::{self, TAIL_BYTES},
+    receipt,
     stage::Stage,
     terminal::{Slot, Terminal},
 };
 use crate::{
     failpoint,
-    proto::{supervisor::StopCause, v1::Outcome},
+    proto::{
+        supervisor::StopCause,
+        v1::{Outcome, ProtectionHint, outcome::End},
+    },
     sandbox::listener::{CommandEnd, Listener},
+    sys::ring::RingReader,
     terminal::audit::{records, workspace_records},
 };
 
@@ -140,6 +147,7 @@ impl Terminal {
             }
         };
         self.denials.report(&mut outcome);
+        outcome.protection_hints = self.protection_hints(&outcome);
         if let Some(unreachable) = &mut outcome.unreachable {
             unreachable.set_network(receipt::network(self.spec.network));
             let offered = self.spec.offered.iter();
@@ -157,6 +165,23 @@ impl Terminal {
             self.recorder.record_best_effort(&record);
         }
         outcome
+    }
+
+    /// What may explain errors in the last output of a command that failed.
+    fn protection_hints(&self, outcome: &Outcome) -> Vec<ProtectionHint> {
+        let Some(live) = self.live().filter(|_| !matches!(outcome.end, None | Some(End::ExitCode(0)))) else {
+            return Vec::new();
+        };
+        let tail = |ring: &RingReader| {
+            let mut bytes = vec![0; TAIL_BYTES.min(ring.head()) as usize];
+            let start = ring.head() - bytes.len() as u64;
+            // What cannot be read explains nothing.
+            let copied = ring.read_at(start, &mut bytes).ok()?.length;
+            Some(String::from_utf8_lossy(&bytes[..copied]).into_owned())
+        };
+        let tails: Vec<_> =
+            [Some(&live.stdout), live.stderr.as_ref()].into_iter().flatten().filter_map(tail).collect();
+        protection_hints::hints(outcome, &tails, live.sandbox.protections(), Path::new(&self.spec.cwd))
     }
 
     /// Does what comes after the command's end, after a look at what it has changed where that is needed.
