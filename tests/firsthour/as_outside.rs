@@ -239,6 +239,45 @@ fn says_what_refused(person: Person) {
     assert_eq!(notices("cat no-such-file"), [""; 0]);
 }
 
+/// What a program finds of its processors and its memory.
+fn knows_its_limits(person: Person) {
+    let desk = Desk::new(person);
+    let policy = "default_profile = 'small'\n[profile.small.limits]\nrequirement = 'prefer'\n\
+        [profile.small.limits.terminal]\nmemory_bytes = 536870912\n\
+        [[rule]]\nid = 'all'\ndecision = 'allow'\nargv = ['**']\n";
+    let policies = desk.person.home().join("small");
+    desk.person.make(&policies);
+    std::fs::write(policies.join("small.toml"), policy).expect("a file can be written");
+    let options = ["--policies", policies.to_str().expect("it is text")];
+    let own = "cd /sys/devices/system/cpu && cat online present possible && ls -d cpu[0-9]* | wc -l && nproc --all && lscpu -p=cpu | grep -vc '#'
+        cat cpu[0-9]*/topology/core_id > /dev/null && cat cpu[0-9]*/cache/index0/size > /dev/null || echo none";
+    let (inside, outside) =
+        (desk.printed(&options, &["sh", "-c", own]), desk.person.outside(own, &desk.work));
+    assert_eq!(inside, String::from_utf8_lossy(&outside.stdout).trim_end());
+    let shown_by = |script: &str| desk.printed(&options, &["sh", "-c", script]);
+    // Nothing of the kernel's but this, nothing that counts, and nothing that can be written.
+    let more = "cd /sys; find . -maxdepth 3 | sort | tr '\n' ' '; find . -name cpufreq -o -name cpuidle -o -name uevent; touch x 2>&1; true";
+    let seen = shown_by(more);
+    assert!(!seen.contains("cpufreq") && !seen.contains("class") && !seen.contains("block"), "{seen}");
+    // The limit, where the host has one for it.
+    let limit =
+        "own=$(sed -n 's/.*memory[^:]*://p' /proc/self/cgroup); v2=$(sed -n 's/^0:://p' /proc/self/cgroup)
+        cat /sys/fs/cgroup/memory$own/memory.limit_in_bytes /sys/fs/cgroup$v2/memory.max 2>/dev/null; true";
+    let found = shown_by(limit);
+    match found.is_empty() {
+        true => println!("SKIPPED: this user has no memory controller"),
+        false => assert_eq!(found, "536870912"),
+    }
+    let write = "for f in $(find /sys/fs/cgroup -type f | head -400); do (echo 1 > $f) 2>/dev/null && echo $f; done; true";
+    assert_eq!(shown_by(write), "", "these can be written");
+    if !found.is_empty() && desk.person.outside("command -v java", &desk.work).status.success() {
+        let heap = shown_by(
+            "java -XX:+PrintFlagsFinal -version 2>/dev/null | sed -n 's/.* MaxHeapSize *= \\([0-9]*\\).*/\\1/p'",
+        );
+        assert_eq!(heap, "134217728", "a quarter of the limit");
+    }
+}
+
 macro_rules! each_as {
     ($($test:ident: [$person:ident, $check:ident];)*) => { $(
         #[test]
@@ -259,4 +298,6 @@ each_as! {
     what_is_installed_is_known_to_an_ordinary_user: [ordinary, answers_what_is_installed];
     what_a_protection_refuses_is_said: [root, says_what_refused];
     what_a_protection_refuses_is_said_to_an_ordinary_user: [ordinary, says_what_refused];
+    a_program_finds_its_limits: [root, knows_its_limits];
+    a_program_of_an_ordinary_user_finds_its_limits: [ordinary, knows_its_limits];
 }

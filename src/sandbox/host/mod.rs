@@ -2,6 +2,7 @@
 
 pub mod host_ids;
 pub mod nested;
+pub mod processors;
 pub mod ptys;
 mod resources;
 pub mod subordinate_ids;

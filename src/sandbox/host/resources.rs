@@ -29,6 +29,7 @@ use crate::{
         },
         host::{
             host_ids::{self, HostIdRange},
+            processors,
             ptys::PtyPool,
             subordinate_ids::SubordinateIds,
             warm_launcher::{LAUNCH_TIMEOUT, WarmLauncher},
@@ -79,6 +80,7 @@ pub struct Host {
     principal_limits: CgroupLimitValues,
     launch_pool: Pool,
     ptys: Arc<PtyPool>,
+    processors: OnceLock<Option<PathBuf>>,
     gateway_cgroups: Mutex<Vec<(PathBuf, Arc<GatewayCgroups>)>>,
 }
 
@@ -103,6 +105,7 @@ impl Host {
             principal_limits: PrincipalLimits::default().on_this_host(),
             launch_pool: Pool::new(MAX_LAUNCHES_PER_USER, MAX_LAUNCHES),
             ptys: PtyPool::of_host(),
+            processors: OnceLock::new(),
             gateway_cgroups: Mutex::default(),
         }
     }
@@ -112,6 +115,12 @@ impl Host {
     pub fn with_ids(mut self, ids: HostIdRange) -> Self {
         self.ids = ids;
         self
+    }
+
+    /// What sandboxes show of the host's processors, in the state directory of this process. The first call writes it; `None` where it
+    /// cannot be had.
+    pub(crate) fn processors(&self, state: &Path) -> Option<&Path> {
+        self.processors.get_or_init(|| processors::copy(state).ok()).as_deref()
     }
 
     /// Lowers this process's OOM score, if it may, so that the kernel kills other processes first.

@@ -1,6 +1,5 @@
 //! Launching a sandbox: what it needs is prepared, the launcher is started, and its answer is awaited.
 
-mod certificates;
 mod commands_id;
 mod covers;
 mod error;

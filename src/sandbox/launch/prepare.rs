@@ -21,6 +21,7 @@ use crate::{
     network::OWN_NAME,
     policy::{
         environment::SSH_AGENT_SOCKET,
+        implied_variables::CERTIFICATES_DIRECTORY,
         profile::{CgroupLimits, Network, Profile},
     },
     proto::supervisor::{
@@ -28,9 +29,9 @@ use crate::{
     },
     sandbox::{
         cgroup::{gateway::PrincipalCgroup, sandbox::SandboxCgroup},
-        host::{Host, ptys::PtyReservation, warm_launcher::WarmLauncher},
+        host::{Host, processors::PROCESSORS, ptys::PtyReservation, warm_launcher::WarmLauncher},
         launch::{
-            certificates, commands_id,
+            commands_id,
             error::LaunchError,
             filters::{missing_of_programs, plan_gate, plan_landlock, plan_seccomp, record_missing},
             identity::{AssignedIdentity, assign_identity},
@@ -39,7 +40,7 @@ use crate::{
             private_files::PrivateFiles,
             rootfs,
             rootfs_error::RootfsError,
-            shown_socket,
+            shown_directory, shown_socket,
         },
         protections::Protections,
         roots, sandbox_state,
@@ -194,7 +195,14 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
 
     if let Some(directory) = &spec.certificates {
         let unseen = |cause| LaunchError::State { path: directory.clone(), cause };
-        let (mount, source) = certificates::show(directory).map_err(unseen)?;
+        let (mount, source) = shown_directory::show(directory, CERTIFICATES_DIRECTORY).map_err(unseen)?;
+        view.mounts.push(mount);
+        view.sources.push(source);
+    }
+    // A host that says nothing of its processors, as in some containers, has sandboxes without it.
+    if let Some(processors) = host.processors(state)
+        && let Ok((mount, source)) = shown_directory::show(processors, PROCESSORS)
+    {
         view.mounts.push(mount);
         view.sources.push(source);
     }

@@ -4,6 +4,7 @@
 //! says what is done, in the order of the stages.
 
 mod beneath;
+mod cgroup_files;
 pub mod cgroups;
 mod commands_rights;
 mod confinement;
@@ -127,6 +128,9 @@ pub fn run(
     }
 }
 
+/// The step of the mount stage that shows the cgroups, after those of the plan and the root's.
+const CGROUP_FILES_STEP: usize = 1;
+
 /// The lock on the host ids, held open while the supervisor lives.
 type HostIdLock = Option<OwnedFd>;
 
@@ -189,6 +193,8 @@ fn set_up(
     } = descriptors;
     let session_network: Vec<_> = session_network.into_iter().map(Arc::new).collect();
     let mut view = new_root::build(plan, ids, binds)?;
+    cgroup_files::show(&view, &directories)
+        .map_err(StageError::of_step(Stage::Mount, plan.mounts.len() + CGROUP_FILES_STEP))?;
     fail(Stage::PivotRoot)?;
     pivot_root::enter(&view)?;
     fail(Stage::NestedNamespaces)?;

@@ -342,7 +342,7 @@ impl NewRoot {
     }
 
     /// The directory at this path of the new root, made if it is missing.
-    fn directory(&self, target: &Path) -> Result<OwnedFd, Errno> {
+    pub(super) fn directory(&self, target: &Path) -> Result<OwnedFd, Errno> {
         let mut directory = self.root.as_fd().try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
         for name in below_root(target)?.components() {
             let name = Path::new(name.as_os_str());
@@ -358,7 +358,7 @@ impl NewRoot {
         Ok(directory)
     }
 
-    fn empty_file(&self, target: &Path) -> Result<OwnedFd, Errno> {
+    pub(super) fn empty_file(&self, target: &Path) -> Result<OwnedFd, Errno> {
         if let Ok(found) = self.find(target) {
             return Ok(found);
         }

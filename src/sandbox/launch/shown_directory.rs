@@ -1,4 +1,4 @@
-//! Shows the directory with the certificates by which TLS of commands is opened. No key lies in it.
+//! Shows a directory of the gateway's own in a sandbox, to be read.
 
 use std::{
     fs::OpenOptions,
@@ -7,13 +7,10 @@ use std::{
     path::Path,
 };
 
-use crate::{
-    policy::implied_variables::CERTIFICATES_DIRECTORY,
-    proto::supervisor::{Mount, mount::Kind},
-};
+use crate::proto::supervisor::{Mount, mount::Kind};
 
-/// The mount of the directory, and its source. The directory itself is shown, so that files in it can be replaced.
-pub(super) fn show(directory: &Path) -> io::Result<(Mount, OwnedFd)> {
+/// The mount of the directory at this place, and its source. The directory itself is shown, so that files in it can be replaced.
+pub(super) fn show(directory: &Path, place: &str) -> io::Result<(Mount, OwnedFd)> {
     // An ordinary user's supervisor opens it by a path without links.
     let path = directory.canonicalize()?;
     let options = libc::O_PATH | libc::O_NOFOLLOW | libc::O_DIRECTORY;
@@ -22,7 +19,7 @@ pub(super) fn show(directory: &Path) -> io::Result<(Mount, OwnedFd)> {
     let mount = Mount {
         kind: Kind::Bind.into(),
         source,
-        target: CERTIFICATES_DIRECTORY.into(),
+        target: place.into(),
         from_descriptor: true,
         read_only: true,
         no_exec: true,
