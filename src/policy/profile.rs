@@ -170,6 +170,9 @@ pub struct Filesystem {
     pub writable: Vec<PathBuf>,
     /// Whether the session's roots are writable.
     pub workspace: Access,
+    /// Whether a directory of another user may be a root that is worked in, where the caller may write there, as members of a group share
+    /// one: access counts then, and not ownership. Others' files in roots are written as far as their modes let the caller.
+    pub shared_workspaces: bool,
     /// Files and directories, absolute, of which programs may be executed by any process, and no others: enforced by
     /// landlock in the whole tree. The system's dynamic loaders always may be. Memory becomes no program either: memfd_create(2) is
     /// refused without `MFD_NOEXEC_SEAL`. Absent: all that is shown. A path that is not there is refused.
@@ -207,6 +210,7 @@ impl Default for Filesystem {
             read_only: Vec::new(),
             writable: Vec::new(),
             workspace: Access::Write,
+            shared_workspaces: false,
             execute: None,
             protected: workspace_files::paths(),
             reserved: vec![".git/hooks".into()],

@@ -26,12 +26,12 @@ use super::{
 };
 use crate::{
     failpoint,
-    policy::{PolicySet, check_session},
+    policy::{PolicySet, check_session, profile::Profile},
     pool::Pool,
     proto::state::SessionRecord,
     sandbox::{
         governing::Governing,
-        roots,
+        roots::{self, Ownership},
         spec::{GitConfiguration, Owner},
     },
 };
@@ -290,7 +290,12 @@ fn prepare(
 ) -> Result<Session, OpenError> {
     let owner_process = owner_process::find(peer, &new)?;
     let (owner, rights) = (Owner { uid: peer.principal.uid, gid: peer.gid }, peer.rights());
-    let workspace = workspace_roots::open(&new, &rights, governing)?;
+    let is_shared = |(_, profile): (_, &Arc<Profile>)| profile.filesystem.shared_workspaces;
+    let ownership = match policy.profile(new.profile.as_deref()).is_some_and(is_shared) {
+        true => Ownership::Anybodys,
+        false => Ownership::Callers,
+    };
+    let workspace = workspace_roots::open(&new, &rights, governing, ownership)?;
     let cwd = match &new.cwd {
         Some(cwd) => rebase(cwd, &workspace.named),
         None => workspace.first,

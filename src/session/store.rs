@@ -37,7 +37,7 @@ use crate::{
     },
     sandbox::{
         governing::{Governing, GoverningError},
-        roots::{self, RootError},
+        roots::{self, Ownership, RootError},
         spec::{GitConfiguration, GitFile, GitIdentity, GitSigning, Owner, Root},
     },
     statefile::{self, StatefileError, TEMP_SUFFIX},
@@ -243,7 +243,7 @@ fn reopen_in_time(
     })
 }
 
-/// The same directory as before, if it is still there and still its owner's.
+/// The same directory as before, if it is still there.
 fn reopen(
     path: &AbsPath,
     root: &RootRecord,
@@ -251,7 +251,9 @@ fn reopen(
     governing: &Governing,
     same_boot: bool,
 ) -> Result<Option<Root>, RestoreError> {
-    let opened = match roots::open(path.as_path(), store_roots::role(root), rights, governing) {
+    // Whether it may be another's, its profile says when a sandbox is launched.
+    let (role, anybodys) = (store_roots::role(root), Ownership::Anybodys);
+    let opened = match roots::open_owned(path.as_path(), role, rights, governing, anybodys) {
         Ok(opened) => opened,
         Err(RootError::Governing(error)) => return Err(RestoreError::Governing(error)),
         Err(error) => {

@@ -18,7 +18,7 @@ use crate::{
     policy::AbsPath,
     sandbox::{
         governing::Governing,
-        roots,
+        roots::{self, Ownership},
         spec::{Root, RootRole},
     },
     sys::rights::Rights,
@@ -42,6 +42,7 @@ pub(super) fn open(
     new: &NewSession,
     rights: &Rights,
     governing: &Governing,
+    ownership: Ownership,
 ) -> Result<WorkspaceRoots, OpenError> {
     let (mut open, mut named) = (Vec::new(), Vec::new());
     let fields = [
@@ -51,7 +52,7 @@ pub(super) fn open(
     for (field, role, paths) in fields {
         for (index, path) in paths.iter().enumerate() {
             let field = || format!("{field}[{index}]");
-            let root = roots::open(path.as_path(), role, rights, governing)
+            let root = roots::open_owned(path.as_path(), role, rights, governing, ownership)
                 .map_err(|error| OpenError::Root(field(), error))?;
             let real = text(&root.path).ok_or_else(|| OpenError::RootName(field()))?;
             named.push(NamedRoot { requested: path.clone(), real });
@@ -61,7 +62,7 @@ pub(super) fn open(
     let first = named[0].real.clone();
     let repository = match new.extent {
         WorkspaceExtent::Named => RepositoryOutcome::None,
-        WorkspaceExtent::Repository => match take(&open[0], rights, governing) {
+        WorkspaceExtent::Repository => match take(&open[0], rights, governing, ownership) {
             Ok(None) => RepositoryOutcome::None,
             Ok(Some(taken)) => replace_first(&mut open, taken),
             Err(reason) => RepositoryOutcome::NotTaken(reason.to_string()),
@@ -76,10 +77,12 @@ fn take(
     start: &Root,
     rights: &Rights,
     governing: &Governing,
+    ownership: Ownership,
 ) -> Result<Option<(Root, Option<Root>)>, NotTaken> {
     let Some(found) = repository::enclosing(start, rights)? else { return Ok(None) };
-    let worktree = reopen(&found.worktree, RootRole::Work, rights, governing)?;
-    let git = found.git_directory.map(|git| reopen(&git, RootRole::GitDirectory, rights, governing));
+    let worktree = reopen(&found.worktree, RootRole::Work, rights, governing, ownership)?;
+    let git =
+        found.git_directory.map(|git| reopen(&git, RootRole::GitDirectory, rights, governing, ownership));
     Ok(Some((worktree, git.transpose()?)))
 }
 
@@ -88,8 +91,9 @@ fn reopen(
     role: RootRole,
     rights: &Rights,
     governing: &Governing,
+    ownership: Ownership,
 ) -> Result<Root, NotTaken> {
-    let root = roots::open(&found.path, role, rights, governing)?;
+    let root = roots::open_owned(&found.path, role, rights, governing, ownership)?;
     let stat =
         fstat(&root.descriptor).map_err(|cause| NotTaken::Unreadable { path: root.path.clone(), cause })?;
     let is_same = real_path::object(&stat) == found.object && root.path == found.path;
@@ -133,8 +137,9 @@ mod tests {
         }
         symlink(&own, &link).unwrap();
         let find = |path: &Path| real_path::open(None, path, Kind::Directory).unwrap().found;
-        let reopened =
-            |found: &FoundPath| reopen(found, RootRole::GitDirectory, &Rights::own(), &Governing::default());
+        let reopened = |found: &FoundPath| {
+            reopen(found, RootRole::GitDirectory, &Rights::own(), &Governing::default(), Ownership::Callers)
+        };
 
         let root = reopened(&find(&own)).unwrap();
         assert_eq!((root.path, root.role), (own.clone(), RootRole::GitDirectory));

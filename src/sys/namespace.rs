@@ -92,8 +92,25 @@ pub struct IdPair {
 /// # Errors
 /// The errno of open(2) or write(2), see user_namespaces(7).
 pub fn write_map(process: &Path, file: &str, pairs: &[IdPair]) -> Result<(), Errno> {
-    let lines: String = pairs.iter().map(|pair| format!("{} {} 1\n", pair.inside, pair.outside)).collect();
-    super::file::write_once(&process.join(file), lines.as_bytes())
+    super::file::write_once(&process.join(file), map_lines(pairs).as_bytes())
+}
+
+/// The lines of an id map.
+#[must_use]
+pub fn map_lines(pairs: &[IdPair]) -> String {
+    pairs.iter().map(|pair| format!("{} {} 1\n", pair.inside, pair.outside)).collect()
+}
+
+/// The lines of an id map with this pair, in which all other ids are themselves. Nothing is mapped to the outer id of the pair a
+/// second time.
+#[must_use]
+pub fn map_lines_with_others(own: IdPair) -> String {
+    let (low, high) = (own.inside.min(own.outside), own.inside.max(own.outside));
+    // The last number is no id.
+    let runs = [(0, low), (low.saturating_add(1), high), (high.saturating_add(1), u32::MAX)];
+    let runs = runs.into_iter().filter(|(first, end)| first < end);
+    let others: String = runs.map(|(first, end)| format!("{first} {first} {}\n", end - first)).collect();
+    format!("{}{others}", map_lines(&[own]))
 }
 
 /// Bytes of stack for the process that holds a namespace and does nothing but wait to be killed.
@@ -104,7 +121,7 @@ const HOLDER_STACK_BYTES: usize = 16 << 10;
 ///
 /// # Errors
 /// The errno of clone(2), of opening the namespace, or of writing a map.
-pub fn make_user_namespace(uids: &[IdPair], gids: &[IdPair]) -> Result<OwnedFd, Errno> {
+pub fn make_user_namespace(uids: &str, gids: &str) -> Result<OwnedFd, Errno> {
     extern "C" fn wait_for_the_kill(maker: *mut libc::c_void) -> libc::c_int {
         // If its maker is killed it must not stay, with copies of all descriptors.
         // SAFETY: prctl(2) with numbers only; it touches no memory.
@@ -133,8 +150,9 @@ pub fn make_user_namespace(uids: &[IdPair], gids: &[IdPair]) -> Result<OwnedFd, 
     };
     let pid = Pid::from_raw(Errno::result(pid)?);
     let process = std::path::PathBuf::from(format!("/proc/{pid}"));
-    let namespace = write_map(&process, "uid_map", uids)
-        .and_then(|()| write_map(&process, "gid_map", gids))
+    let put = |file: &str, lines: &str| super::file::write_once(&process.join(file), lines.as_bytes());
+    let namespace = put("uid_map", uids)
+        .and_then(|()| put("gid_map", gids))
         .and_then(|()| super::file::open_read(&process.join("ns/user")));
     // The child is ours and unreaped, so its pid is still its own. Nothing but ESRCH could go wrong.
     let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
@@ -187,5 +205,17 @@ pub fn kill_pidfd(process: BorrowedFd<'_>) -> Result<(), Errno> {
     match Errno::result(sent) {
         Ok(_) | Err(Errno::ESRCH) => Ok(()),
         Err(errno) => Err(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_with_others_has_each_id_once_on_each_side() {
+        let lines = |inside, outside| map_lines_with_others(IdPair { inside, outside });
+        assert_eq!(lines(1000, 70_000), "1000 70000 1\n0 0 1000\n1001 1001 68999\n70001 70001 4294897294\n");
+        assert_eq!(lines(0, 7), "0 7 1\n1 1 6\n8 8 4294967287\n");
     }
 }

@@ -278,6 +278,88 @@ fn knows_its_limits(person: Person) {
     }
 }
 
+/// A group that shares a directory, and the member who owns it.
+const GROUP: u32 = 59_901;
+const OWNER: u32 = 59_902;
+
+/// A gateway of root, where `$SERVE` says so, and the caller with its group.
+const IN_SHARED: &str = r#"
+as_caller() { setpriv --reuid=$CALLER --regid=$CALLER --groups=$GROUP "$@"; }
+if [ -n "$SERVE" ]; then
+    "$PROVOST" serve --config "$PLACE/conf" --listen "unix:$PLACE/socket" --state "$PLACE/state" --policies "$POLICIES" 2> "$PLACE/log" &
+    gateway=$!
+    export PROVOST_GATEWAY="unix:$PLACE/socket"
+    for try in $(seq 1200); do "$PROVOST" ps > /dev/null 2>&1 && break; sleep 0.05; done
+else
+    embedded="--policies $POLICIES"
+fi
+as_caller "$PROVOST" run $embedded -- sh -c "$SCRIPT"
+status=$?
+[ -z "$gateway" ] || { kill -INT $gateway; wait $gateway; }
+exit $status
+"#;
+
+#[test]
+fn a_group_works_in_the_directory_that_it_shares_as_far_as_its_members_may() {
+    let (Some(_), Some(person)) = (Person::root(), Person::ordinary()) else { return };
+    let place = tempfile::tempdir().expect("a directory can be made");
+    let place = place.path().canonicalize().expect("it is there");
+    std::fs::write(place.join("conf"), "socket_mode = \"0666\"\n").expect("a file can be written");
+    let make = format!(
+        "chmod 755 {0}; mkdir {0}/shared; cd {0}/shared; echo of owner > theirs; echo of group > ours; chmod 664 ours; chmod 644 theirs
+         mkdir ../own; echo mine > ../own/mine; chown {OWNER}:{GROUP} . ours theirs; chmod 2775 .",
+        place.display()
+    );
+    let made = std::process::Command::new("sh").args(["-c", &make]).output().expect("a shell is there");
+    assert!(made.status.success(), "{}", shown(&made));
+    let policies = |shared: &str| {
+        let directory = place.join(format!("policies{}", shared.len()));
+        std::fs::create_dir(&directory).expect("a directory can be made");
+        let policy = format!(
+            "default_profile = 'one'\n[profile.one.filesystem]\ntmp_inodes = 1000\n{shared}\n[profile.one.limits]\nrequirement = 'prefer'\n\
+             [[rule]]\nid = 'all'\ndecision = 'allow'\nargv = ['**']\n"
+        );
+        std::fs::write(directory.join("one.toml"), policy).expect("a file can be written");
+        directory
+    };
+    let (closed, open) = (policies(""), policies("shared_workspaces = true"));
+    let script = "for file in ours theirs new; do (echo inside >> $file) 2>/dev/null && echo $file; done; stat -c %g new; cat theirs
+        chown 0 ours 2>/dev/null && echo given; chmod 600 theirs 2>/dev/null && echo changed; true";
+    let run = |serve: &str, policies: &std::path::Path| {
+        let mut command = std::process::Command::new("bash");
+        command.current_dir(place.join("shared")).args(["-c", IN_SHARED]).env_clear();
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", person.home());
+        command.env("XDG_RUNTIME_DIR", person.home()).env("PROVOST", person.provost()).env("SCRIPT", script);
+        command.env("CALLER", person.id().to_string()).env("GROUP", GROUP.to_string());
+        command.env("SERVE", serve).env("PLACE", &place).env("POLICIES", policies);
+        command.output().expect("a shell is there")
+    };
+    for serve in ["", "yes"] {
+        let refused = run(serve, &closed);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            !refused.status.success() && said.contains("filesystem.shared_workspaces = true"),
+            "{}",
+            shown(&refused)
+        );
+        let worked = run(serve, &open);
+        assert!(worked.status.success(), "{}", shown(&worked));
+        let printed = String::from_utf8_lossy(&worked.stdout).into_owned();
+        let lines: Vec<&str> = printed.lines().collect();
+        assert_eq!(
+            (&lines[..2], &lines[3..]),
+            (&["ours", "new"][..], &["of owner"][..]),
+            "{serve:?}: {}",
+            shown(&worked)
+        );
+        let stat = |name: &str| std::fs::metadata(place.join("shared").join(name)).expect("it is there");
+        use std::os::unix::fs::MetadataExt;
+        let (new, ours) = (stat("new"), stat("ours"));
+        assert_eq!((new.uid(), new.gid(), ours.uid(), ours.gid()), (person.id(), GROUP, OWNER, GROUP));
+        std::fs::remove_file(place.join("shared/new")).expect("it is there");
+    }
+}
+
 macro_rules! each_as {
     ($($test:ident: [$person:ident, $check:ident];)*) => { $(
         #[test]

@@ -69,6 +69,15 @@ pub struct ProtectError {
     pub cause: Errno,
 }
 
+/// Whether what is reserved is made where it is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MakeReserved {
+    /// In a directory of the caller's.
+    Yes,
+    /// In another's, nothing is made that the caller might not make.
+    No,
+}
+
 /// The mount points of a root: the protected paths, the directories above them and above `sockets`, which are covered, and `covered`, a
 /// file that is shown read-only. Makes the directories that the profile reserves.
 ///
@@ -80,12 +89,14 @@ pub fn protected_mounts(
     covered: Option<&Path>,
     commands: &DiskIdentity,
     sockets: &[PathBuf],
+    make: MakeReserved,
 ) -> Result<Vec<ProtectedMount>, ProtectError> {
     if files.workspace == Access::Read || root.role == RootRole::ReadOnly {
         return Ok(Vec::new());
     }
     let mut found: BTreeMap<PathBuf, (OwnedFd, Access)> = BTreeMap::new();
-    let reserved = files.reserved.iter().map(|path| (path_in(root.role, path), IfAbsent::Create));
+    let if_absent = if make == MakeReserved::Yes { IfAbsent::Create } else { IfAbsent::Skip };
+    let reserved = files.reserved.iter().map(|path| (path_in(root.role, path), if_absent));
     let protected = files.protected.iter().map(|path| path_in(root.role, path)).chain(covered);
     let protected = protected.map(|path| (path, IfAbsent::Skip));
     for (path, absent) in reserved.chain(protected) {
@@ -282,7 +293,7 @@ mod tests {
             let path = place.path.strip_prefix(directory).unwrap().display().to_string();
             (path, place.access)
         };
-        protected_mounts(&root(directory), &files, None, &us(), &[]).unwrap().into_iter().map(relative).collect()
+        protected_mounts(&root(directory), &files, None, &us(), &[], MakeReserved::Yes).unwrap().into_iter().map(relative).collect()
     }
 
     #[test]
@@ -348,7 +359,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let files = Filesystem { reserved: vec![".git/hooks".into()], ..Filesystem::default() };
         let git = Root { role: RootRole::GitDirectory, ..root(directory.path()) };
-        let mounts = protected_mounts(&git, &files, None, &us(), &[]).unwrap();
+        let mounts = protected_mounts(&git, &files, None, &us(), &[], MakeReserved::Yes).unwrap();
         assert!(
             mounts.iter().any(|one| one.path == directory.path().join("hooks") && one.access == Access::Read)
         );
@@ -365,7 +376,7 @@ mod tests {
         let git_access = |mode, uid, gids: &[u32]| {
             fs::set_permissions(&git, fs::Permissions::from_mode(mode)).unwrap();
             let commands = DiskIdentity { uid, gids: gids.to_vec() };
-            let mounts = protected_mounts(&root(directory.path()), &files, None, &commands, &[]).unwrap();
+            let mounts = protected_mounts(&root(directory.path()), &files, None, &commands, &[], MakeReserved::Yes).unwrap();
             let of = |path: &Path| mounts.iter().find(|mount| mount.path == path).map(|mount| mount.access);
             (of(&git), of(&git.join("hooks")))
         };
@@ -383,7 +394,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join(".git")).unwrap();
         let files = Filesystem { workspace: Access::Read, ..Filesystem::default() };
-        assert!(protected_mounts(&root(directory.path()), &files, None, &us(), &[]).unwrap().is_empty());
+        assert!(protected_mounts(&root(directory.path()), &files, None, &us(), &[], MakeReserved::Yes).unwrap().is_empty());
         assert!(!directory.path().join(".git/hooks").exists());
     }
 }

@@ -23,7 +23,7 @@ use crate::{
             name_files::{hosts, name_sources, resolv_conf},
             named_links::{self, At, NamedWay},
             private_files::{self, PrivateFiles},
-            protected::{self, DiskIdentity},
+            protected::{self, DiskIdentity, MakeReserved},
             rootfs_error::RootfsError,
         },
         roots::{Root, RootRole},
@@ -401,18 +401,21 @@ impl RootfsPlanner<'_> {
 
     fn add_root(&mut self, root: Root, files: &Filesystem, owner: Owner) -> Result<(), RootfsError> {
         check_path(&root.path)?;
-        let (disk_uid, disk_gid) = if owner.uid == 0 {
-            // The host's root may name a directory of any user; commands then act as its owner.
-            let stat = nix::sys::stat::fstat(&root.descriptor)
-                .map_err(|errno| RootfsError::Root { path: root.path.clone(), cause: errno.into() })?;
-            (stat.st_uid, stat.st_gid)
-        } else {
-            (owner.uid, owner.gid)
-        };
+        let stat = nix::sys::stat::fstat(&root.descriptor)
+            .map_err(|errno| RootfsError::Root { path: root.path.clone(), cause: errno.into() })?;
+        // The host's root may name a directory of any user; commands then act as its owner.
+        let (disk_uid, disk_gid) =
+            if owner.uid == 0 { (stat.st_uid, stat.st_gid) } else { (owner.uid, owner.gid) };
+        let is_foreign = stat.st_uid != disk_uid && root.role != RootRole::ReadOnly;
+        if is_foreign && !files.shared_workspaces {
+            return Err(RootfsError::Foreign { path: root.path, owner: stat.st_uid });
+        }
         let covered = self.read_only_program.and_then(|file| file.strip_prefix(&root.path).ok());
         let commands = self.disk_identity(disk_uid, disk_gid);
         let sockets = self.covers.sockets_below(&root.path);
-        let protected = protected::protected_mounts(&root, files, covered, &commands, &sockets)?;
+        let make = if is_foreign { MakeReserved::No } else { MakeReserved::Yes };
+        let protected = protected::protected_mounts(&root, files, covered, &commands, &sockets, make)?;
+        let keep_owners = self.ids.privileged && files.shared_workspaces && root.role != RootRole::ReadOnly;
         let whole = protected::ProtectedMount {
             path: root.path,
             descriptor: root.descriptor,
@@ -428,6 +431,7 @@ impl RootfsPlanner<'_> {
                     read_only: part.access == Access::Read,
                     from_descriptor: true,
                     idmap: self.ids.privileged,
+                    keep_owners,
                     disk_uid,
                     disk_gid,
                     // A mount copied from outside cannot be torn from those below it without privilege.
@@ -471,7 +475,7 @@ mod tests {
 
     fn try_plan(profile: &Profile, roots: Vec<Root>, ids: &Identity) -> Result<Rootfs, RootfsError> {
         let governing = Governing::default().look(Path::new("/")).unwrap();
-        plan(profile, roots, Network::None, ids, Owner { uid: 7, gid: 7 }, &NOTHING, &governing, None)
+        plan(profile, roots, Network::None, ids, Owner { uid: 0, gid: 0 }, &NOTHING, &governing, None)
     }
 
     fn targets(roots: Vec<Root>) -> Vec<String> {

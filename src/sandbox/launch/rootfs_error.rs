@@ -52,6 +52,17 @@ pub enum RootfsError {
         /// The most.
         max: usize,
     },
+    /// A root is another user's, and the profile lets nobody work there.
+    #[error(
+        "root {path:?} belongs to uid {owner}: the profile does not let commands work in directories of others \
+         (filesystem.shared_workspaces)"
+    )]
+    Foreign {
+        /// Which one.
+        path: PathBuf,
+        /// Whose.
+        owner: u32,
+    },
     /// A root cannot be read.
     #[error("look at root {path:?}")]
     Root {

@@ -7,5 +7,5 @@ pub mod path_walk;
 mod root;
 
 pub use home::{home_in, home_of};
-pub use open::{RootError, open, visible};
+pub use open::{Ownership, RootError, open, open_owned, visible};
 pub use root::{Root, RootRole};

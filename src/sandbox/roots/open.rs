@@ -101,7 +101,7 @@ pub enum RootError {
     /// It belongs to another user.
     #[error(
         "root {path:?} belongs to uid {owner}, not to the caller's {caller}: work in a directory of your own; --ro shows this \
-         one to be read"
+         one to be read, and a profile with filesystem.shared_workspaces = true lets those work in it who may write there"
     )]
     Foreign {
         /// Without links.
@@ -134,13 +134,36 @@ const SYSTEM: [&str; 17] = [
     "/lost+found",
 ];
 
+/// Whose a directory must be that is worked in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ownership {
+    /// The caller's.
+    Callers,
+    /// Anybody's: what the caller may do there is what its modes say.
+    Anybodys,
+}
+
+/// As [`open_owned`], of a directory of the caller's.
+///
+/// # Errors
+/// As [`open_owned`].
+pub fn open(path: &Path, role: RootRole, caller: &Rights, governing: &Governing) -> Result<Root, RootError> {
+    open_owned(path, role, caller, governing, Ownership::Callers)
+}
+
 /// Opens a root with the caller's file system rights at each step. The caller learns nothing about directories that
 /// it cannot enter itself. A directory that is only read may belong to anybody: commands have no more rights in it than
 /// their caller.
 ///
 /// # Errors
 /// [`RootError`]: nothing was made, nothing is kept open.
-pub fn open(path: &Path, role: RootRole, caller: &Rights, governing: &Governing) -> Result<Root, RootError> {
+pub fn open_owned(
+    path: &Path,
+    role: RootRole,
+    caller: &Rights,
+    governing: &Governing,
+    ownership: Ownership,
+) -> Result<Root, RootError> {
     if !path.is_absolute() || path.as_os_str().as_bytes().contains(&0) {
         return Err(RootError::NotAbsolute { path: path.to_owned() });
     }
@@ -155,7 +178,8 @@ pub fn open(path: &Path, role: RootRole, caller: &Rights, governing: &Governing)
     if role != RootRole::ReadOnly && stat.st_mode & shared == shared {
         return Err(RootError::Shared { path: real });
     }
-    if role != RootRole::ReadOnly && caller.uid != 0 && stat.st_uid != caller.uid {
+    let is_foreign = caller.uid != 0 && stat.st_uid != caller.uid && ownership == Ownership::Callers;
+    if role != RootRole::ReadOnly && is_foreign {
         return Err(RootError::Foreign { path: real, owner: stat.st_uid, caller: caller.uid });
     }
     let root = Root { path: real, descriptor, role };
@@ -272,5 +296,8 @@ mod tests {
             .unwrap();
         assert!(matches!(open(RootRole::Work), Err(RootError::Foreign { owner, .. }) if owner == me));
         assert!(open(RootRole::ReadOnly).is_ok(), "it can be read");
+        let anybodys = Ownership::Anybodys;
+        let shared = open_owned(directory.path(), RootRole::Work, &caller, &Governing::default(), anybodys);
+        assert!(shared.is_ok(), "{shared:?}");
     }
 }

@@ -26,7 +26,7 @@ pub fn detach_sources(
     descriptors: &mut PlanDescriptors,
 ) -> Result<(), StageError> {
     let mut given = std::mem::replace(&mut descriptors.binds, VecDeque::with_capacity(plan.mounts.len()));
-    let mut maps: Vec<((u32, u32), OwnedFd)> = Vec::new();
+    let mut maps: Vec<((u32, u32, bool), OwnedFd)> = Vec::new();
     for (index, planned) in plan.mounts.iter().enumerate().filter(|(_, mount)| is_source(mount, ids)) {
         let step = StageError::of_step(Stage::Mount, index);
         if !planned.from_descriptor {
@@ -43,7 +43,7 @@ pub fn detach_sources(
         // The host's mounts are usually shared, so the copy must leave their peer group.
         mount::leave_peer_group(detached.as_fd(), scope_of(planned)).map_err(&step)?;
         if planned.idmap {
-            let owner = (planned.disk_uid, planned.disk_gid);
+            let owner = (planned.disk_uid, planned.disk_gid, planned.keep_owners);
             if !maps.iter().any(|(known, _)| *known == owner) {
                 maps.push((
                     owner,
@@ -67,11 +67,15 @@ pub(super) fn is_source(mount: &Mount, ids: &Identity) -> bool {
 }
 
 fn id_map_namespace(mount: &Mount, ids: &Identity) -> Result<OwnedFd, Errno> {
-    let uids = [IdPair { inside: mount.disk_uid, outside: ids.command_host_uid }];
+    let own = IdPair { inside: mount.disk_uid, outside: ids.command_host_uid };
+    let uids = match mount.keep_owners {
+        false => namespace::map_lines(&[own]),
+        true => namespace::map_lines_with_others(own),
+    };
     let mut gids = vec![IdPair { inside: mount.disk_gid, outside: ids.command_host_gid }];
     let more = ids.groups.iter().filter(|group| group.disk_gid != mount.disk_gid);
     gids.extend(more.map(|group| IdPair { inside: group.disk_gid, outside: group.host_gid }));
-    namespace::make_user_namespace(&uids, &gids)
+    namespace::make_user_namespace(&uids, &namespace::map_lines(&gids))
 }
 
 /// Whether a planned mount takes the mounts below it along.
