@@ -87,7 +87,7 @@ NETWORK_HOST: Network
 NETWORK_PROXY: Network
 
 class Outcome(_message.Message):
-    __slots__ = ("exit_code", "signal", "cause", "usage", "started_at", "ended_at", "survivors", "stragglers_killed", "core_dumped", "workspace_changes", "workspace_changes_omitted", "workspace_shortfall", "exec_denials", "exec_denials_omitted", "connect_denials", "connect_denials_omitted", "unreachable", "ended_processes", "ended_commands")
+    __slots__ = ("exit_code", "signal", "cause", "usage", "started_at", "ended_at", "survivors", "stragglers_killed", "core_dumped", "workspace_changes", "workspace_changes_omitted", "workspace_shortfall", "exec_denials", "exec_denials_omitted", "connect_denials", "connect_denials_omitted", "unreachable", "protection_hints")
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -105,8 +105,7 @@ class Outcome(_message.Message):
     CONNECT_DENIALS_FIELD_NUMBER: _ClassVar[int]
     CONNECT_DENIALS_OMITTED_FIELD_NUMBER: _ClassVar[int]
     UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
-    ENDED_PROCESSES_FIELD_NUMBER: _ClassVar[int]
-    ENDED_COMMANDS_FIELD_NUMBER: _ClassVar[int]
+    PROTECTION_HINTS_FIELD_NUMBER: _ClassVar[int]
     exit_code: int
     signal: str
     cause: ExitCause
@@ -124,9 +123,20 @@ class Outcome(_message.Message):
     connect_denials: _containers.RepeatedCompositeFieldContainer[ConnectDenial]
     connect_denials_omitted: int
     unreachable: Unreachable
-    ended_processes: int
-    ended_commands: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., cause: _Optional[_Union[ExitCause, str]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., survivors: _Optional[int] = ..., stragglers_killed: _Optional[int] = ..., core_dumped: _Optional[bool] = ..., workspace_changes: _Optional[_Iterable[_Union[WorkspaceChange, _Mapping]]] = ..., workspace_changes_omitted: _Optional[int] = ..., workspace_shortfall: _Optional[str] = ..., exec_denials: _Optional[_Iterable[_Union[ExecDenial, _Mapping]]] = ..., exec_denials_omitted: _Optional[int] = ..., connect_denials: _Optional[_Iterable[_Union[ConnectDenial, _Mapping]]] = ..., connect_denials_omitted: _Optional[int] = ..., unreachable: _Optional[_Union[Unreachable, _Mapping]] = ..., ended_processes: _Optional[int] = ..., ended_commands: _Optional[_Iterable[str]] = ...) -> None: ...
+    protection_hints: _containers.RepeatedCompositeFieldContainer[ProtectionHint]
+    def __init__(self, exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., cause: _Optional[_Union[ExitCause, str]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., survivors: _Optional[int] = ..., stragglers_killed: _Optional[int] = ..., core_dumped: _Optional[bool] = ..., workspace_changes: _Optional[_Iterable[_Union[WorkspaceChange, _Mapping]]] = ..., workspace_changes_omitted: _Optional[int] = ..., workspace_shortfall: _Optional[str] = ..., exec_denials: _Optional[_Iterable[_Union[ExecDenial, _Mapping]]] = ..., exec_denials_omitted: _Optional[int] = ..., connect_denials: _Optional[_Iterable[_Union[ConnectDenial, _Mapping]]] = ..., connect_denials_omitted: _Optional[int] = ..., unreachable: _Optional[_Union[Unreachable, _Mapping]] = ..., protection_hints: _Optional[_Iterable[_Union[ProtectionHint, _Mapping]]] = ...) -> None: ...
+
+class ProtectionHint(_message.Message):
+    __slots__ = ("error", "path", "protection", "key")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    PROTECTION_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    error: str
+    path: str
+    protection: str
+    key: str
+    def __init__(self, error: _Optional[str] = ..., path: _Optional[str] = ..., protection: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
 
 class Unreachable(_message.Message):
     __slots__ = ("names", "names_omitted", "no_route", "network", "offered")
