@@ -9,7 +9,9 @@ use super::{
     output::Shown,
 };
 use crate::{
-    client::{advice_when_denied, denial_json, denial_lines, ended_json, ended_line, hint_json, unreachable_json},
+    client::{
+        advice_when_denied, denial_json, denial_lines, ended_json, ended_line, hint_json, unreachable_json,
+    },
     printable,
     proto::v1::{self, ExitCause, outcome::End},
 };

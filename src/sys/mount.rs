@@ -10,7 +10,7 @@ use std::{
 
 use nix::errno::Errno;
 
-use super::namespace::{IdPair, make_user_namespace};
+use super::namespace::{IdPair, make_user_namespace, map_lines};
 
 /// Whether a call affects the mounts below a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,8 +118,8 @@ pub fn map_ids(mount: BorrowedFd<'_>, user_namespace: BorrowedFd<'_>) -> Result<
 /// # Errors
 /// As [`map_ids`]; of open_tree(2); or of the user namespace that the ids are mapped by.
 pub fn try_map_ids(object: BorrowedFd<'_>, (uid, gid): (u32, u32), id: u32) -> Result<(), Errno> {
-    let pair = |inside| [IdPair { inside, outside: id }];
-    let ids = make_user_namespace(&pair(uid), &pair(gid))?;
+    let lines = |inside| map_lines(&[IdPair { inside, outside: id }]);
+    let ids = make_user_namespace(&lines(uid), &lines(gid))?;
     map_ids(copy(object, c"", MountScope::Single)?.as_fd(), ids.as_fd())
 }
 

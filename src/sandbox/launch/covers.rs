@@ -14,9 +14,10 @@ use std::{
 use super::{
     host_sockets::HostSockets,
     rootfs_error::RootfsError,
-    shown_directory::{ShownDirectory, ShownFor},
+    shown::{ShownDirectory, ShownFor},
 };
 use crate::{
+    byte_text,
     proto::supervisor::{Mount, mount::Kind},
     sandbox::{
         governing::{CoverExtent, GoverningView},
@@ -87,17 +88,16 @@ impl Covers {
             .collect()
     }
 
-    fn add(&mut self, place: &Path, what: &str, is_shown_read_only: bool) -> Result<(), RootfsError> {
-        let target = place.to_str().ok_or_else(|| RootfsError::InvalidPath { path: place.to_owned() })?;
+    /// One more cover; the first one of a place stays.
+    pub fn add(&mut self, place: &Path, what: &str, is_shown_read_only: bool) {
         let mount = Mount {
             kind: Kind::Cover.into(),
             source: what.to_owned(),
-            target: target.to_owned(),
+            target: byte_text::from_path(place),
             recursive: is_shown_read_only,
             ..Mount::default()
         };
         self.mounts.entry(place.to_owned()).or_insert(mount);
-        Ok(())
     }
 }
 
@@ -114,7 +114,7 @@ pub fn decide(
     let all: Vec<&Path> = shown.iter().map(|one| one.path).collect();
     for cover in governing.covers(system, &all).map_err(RootfsError::Governing)? {
         if cover.extent != CoverExtent::Nothing {
-            covers.add(&cover.place, &cover.kind.to_string(), false)?;
+            covers.add(&cover.place, &cover.kind.to_string(), false);
         }
     }
     let machine = HiddenLocations::new(&governing.mounts);
@@ -128,10 +128,10 @@ pub fn decide(
             }
             match machine.visibility(one, mount) {
                 Visibility::Shown => {}
-                Visibility::ReadOnly => covers.add(&mount.point, "mount, read-only", true)?,
+                Visibility::ReadOnly => covers.add(&mount.point, "mount, read-only", true),
                 Visibility::Covered => {
                     hidden = Some(&mount.point);
-                    covers.add(&mount.point, "mount", false)?;
+                    covers.add(&mount.point, "mount", false);
                 }
             }
         }
@@ -144,7 +144,7 @@ pub fn decide(
     for place in found.places {
         let is_below = |(above, mount): (&PathBuf, &Mount)| !mount.recursive && place.starts_with(above);
         if !covers.mounts.iter().any(is_below) {
-            covers.add(&place, "socket", false)?;
+            covers.add(&place, "socket", false);
             covers.sockets.insert(place);
         }
     }

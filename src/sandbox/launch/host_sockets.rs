@@ -27,7 +27,7 @@ use nix::{
     sys::stat::{fstat, fstatat},
 };
 
-use super::shown_directory::{ShownDirectory, ShownFor};
+use super::shown::{ShownDirectory, ShownFor};
 use crate::{
     sandbox::path_walk::{self, MountTable},
     sys::unix_diag::{self, BoundFile, BoundSocket},

@@ -15,6 +15,7 @@ mod private_files;
 mod protected;
 mod rootfs;
 mod rootfs_error;
+mod shown;
 mod shown_directory;
 mod shown_socket;
 mod start;

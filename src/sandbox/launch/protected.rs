@@ -118,7 +118,7 @@ pub fn protected_mounts(
         }
     }
     let unreached = |cause| ProtectError { path: root.path.clone(), cause };
-    for (path, descriptor) in ways_to(root.descriptor.as_fd(), sockets).map_err(unreached)? {
+    for (path, descriptor) in ways_to(root.descriptor.as_fd(), sockets, commands).map_err(unreached)? {
         found.entry(path).or_insert((descriptor, Access::Write));
     }
     let place =
@@ -131,13 +131,20 @@ pub fn protected_mounts(
 ///
 /// # Errors
 /// The errno of openat2(2) for one of them.
-pub fn ways_to(root: BorrowedFd<'_>, covered: &[PathBuf]) -> Result<BTreeMap<PathBuf, OwnedFd>, Errno> {
+pub fn ways_to(
+    root: BorrowedFd<'_>,
+    covered: &[PathBuf],
+    commands: &DiskIdentity,
+) -> Result<BTreeMap<PathBuf, OwnedFd>, Errno> {
     let above = covered.iter().filter_map(|path| path.parent());
     let above = above.filter(|above| !above.as_os_str().is_empty());
-    above.map(|above| walk(root, above, IfAbsent::Skip)).try_fold(BTreeMap::new(), |mut all, way| {
-        all.extend(way?);
-        Ok(all)
-    })
+    above.map(|above| walk(root, above, IfAbsent::Skip, commands)).try_fold(
+        BTreeMap::new(),
+        |mut all, way| {
+            all.extend(way?);
+            Ok(all)
+        },
+    )
 }
 
 /// Where a path of a working directory lies in a root: a git directory is what a working directory calls `.git`.
@@ -293,7 +300,11 @@ mod tests {
             let path = place.path.strip_prefix(directory).unwrap().display().to_string();
             (path, place.access)
         };
-        protected_mounts(&root(directory), &files, None, &us(), &[], MakeReserved::Yes).unwrap().into_iter().map(relative).collect()
+        protected_mounts(&root(directory), &files, None, &us(), &[], MakeReserved::Yes)
+            .unwrap()
+            .into_iter()
+            .map(relative)
+            .collect()
     }
 
     #[test]
@@ -376,7 +387,9 @@ mod tests {
         let git_access = |mode, uid, gids: &[u32]| {
             fs::set_permissions(&git, fs::Permissions::from_mode(mode)).unwrap();
             let commands = DiskIdentity { uid, gids: gids.to_vec() };
-            let mounts = protected_mounts(&root(directory.path()), &files, None, &commands, &[], MakeReserved::Yes).unwrap();
+            let mounts =
+                protected_mounts(&root(directory.path()), &files, None, &commands, &[], MakeReserved::Yes)
+                    .unwrap();
             let of = |path: &Path| mounts.iter().find(|mount| mount.path == path).map(|mount| mount.access);
             (of(&git), of(&git.join("hooks")))
         };
@@ -394,7 +407,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join(".git")).unwrap();
         let files = Filesystem { workspace: Access::Read, ..Filesystem::default() };
-        assert!(protected_mounts(&root(directory.path()), &files, None, &us(), &[], MakeReserved::Yes).unwrap().is_empty());
+        assert!(
+            protected_mounts(&root(directory.path()), &files, None, &us(), &[], MakeReserved::Yes)
+                .unwrap()
+                .is_empty()
+        );
         assert!(!directory.path().join(".git/hooks").exists());
     }
 }

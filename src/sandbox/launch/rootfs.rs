@@ -25,6 +25,7 @@ use crate::{
             private_files::{self, PrivateFiles},
             protected::{self, DiskIdentity, MakeReserved},
             rootfs_error::RootfsError,
+            shown::{ShownDirectory, ShownFor},
         },
         roots::{Root, RootRole},
         spec::{Owner, SessionFilesUse, Shortfall},
@@ -322,7 +323,9 @@ impl RootfsPlanner<'_> {
         let stat = nix::sys::stat::fstat(source.as_fd()).map_err(|errno| error(errno.into()))?;
         let writable = access == Access::Write;
         let sockets = if writable { self.covers.sockets_below(&real) } else { Vec::new() };
-        let ways = protected::ways_to(source.as_fd(), &sockets).map_err(|errno| error(errno.into()))?;
+        let ways =
+            protected::ways_to(source.as_fd(), &sockets, &self.disk_identity(stat.st_uid, stat.st_gid))
+                .map_err(|errno| error(errno.into()))?;
         let ways = ways.into_iter().map(|(path, descriptor)| (real.join(path), descriptor));
         for (path, source) in std::iter::once((real.clone(), source.into())).chain(ways) {
             let place = check_path(&path)?;
@@ -448,7 +451,10 @@ impl RootfsPlanner<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{policy::profile::PACKAGE_DATABASES, sandbox::{governing::Governing, spec::CallerHome}};
+    use crate::{
+        policy::profile::PACKAGE_DATABASES,
+        sandbox::{governing::Governing, spec::CallerHome},
+    };
 
     const NOTHING: PrivateFiles<'_> = PrivateFiles {
         caller: &CallerHome::default(),

@@ -319,7 +319,7 @@ impl NewRoot {
     fn closed_directory(&self, target: &Path) -> Result<OwnedFd, Errno> {
         let mut at = self.root.as_fd().try_clone_to_owned().map_err(|_| Errno::EMFILE)?;
         for name in below_root(target)?.components() {
-            match open_beneath(at.as_fd(), Path::new(name.as_os_str())) {
+            match self.rights.open_beneath(at.as_fd(), Path::new(name.as_os_str())) {
                 Ok(next) => at = next,
                 Err(Errno::EACCES) => return Ok(at),
                 Err(errno) => return Err(errno),

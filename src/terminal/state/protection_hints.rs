@@ -115,7 +115,8 @@ pub(super) fn hints(
 const OUTSIDE: &str = "what lies outside of the workspace, /tmp and the home is read-only, and so is what the workspace protects";
 
 fn by_sigsys() -> ProtectionHint {
-    let what = "the profile allows system calls of 64-bit programs only, and its filter ends a 32-bit program";
+    let what =
+        "the profile allows system calls of 64-bit programs only, and its filter ends a 32-bit program";
     hint("SIGSYS", "", what, "seccomp.enabled")
 }
 

@@ -8,11 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{RootfsPlanner, check_path};
-use crate::{
-    proto::supervisor::{Mount, mount::Kind},
-    sandbox::launch::{host_objects::MAX_COVERED, rootfs_error::RootfsError},
-};
+use super::RootfsPlanner;
+use crate::sandbox::launch::{covers::MAX_COVERED, rootfs_error::RootfsError};
 
 /// Directories of packages' programs and data.
 const OF_PACKAGES: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
@@ -38,8 +35,7 @@ impl RootfsPlanner<'_> {
                 continue;
             }
             if found.permissions().mode() & needed == 0 {
-                let target = check_path(&path)?.to_owned();
-                self.covers.push(Mount { kind: Kind::Cover.into(), target, ..Mount::default() });
+                self.covers.add(&path, "root's file", false);
                 covered += 1;
             } else if found.is_dir() {
                 left.extend(entries(&path));
