@@ -4,9 +4,13 @@
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use crate::{
-    stdin_scripts::{ATTACK, SCRIPTS},
+    stdin_scripts::SCRIPTS,
     user::{User, shown, text},
 };
+
+/// Writes to what stdin is, and lets everybody change it.
+const ATTACK: &str = "echo 'echo injected' >&0; echo 'echo injected' > /proc/self/fd/0; \
+     echo 'echo injected' > /dev/stdin; chmod 666 /proc/self/fd/0; true";
 
 fn bash(user: &User, script: &str) -> std::process::Output {
     let run = format!("run() {{ '{}' run -- \"$@\"; }}; export -f run", user.provost().display());

@@ -44,7 +44,3 @@ pub(crate) const SCRIPTS: [(&str, &str, &str); 10] = [
     ),
     ("a device", "run head -c 3 < /dev/zero | wc -c", "3\n"),
 ];
-
-/// Writes to what stdin is, and lets everybody change it.
-pub(crate) const ATTACK: &str = "echo 'echo injected' >&0; echo 'echo injected' > /proc/self/fd/0; \
-     echo 'echo injected' > /dev/stdin; chmod 666 /proc/self/fd/0; true";

@@ -129,6 +129,7 @@ pub(in crate::cli) fn create_directories(path: &Path) -> io::Result<()> {
 /// A listening socket for this user alone, which takes its file with it.
 #[derive(Debug)]
 pub(in crate::cli) struct BoundSocket {
+    path: PathBuf,
     place: Place,
     /// What was bound.
     file: (u64, u64),
@@ -151,9 +152,17 @@ pub(in crate::cli) fn listen_at(path: &Path) -> io::Result<(std::os::unix::net::
     }
     bind(socket.as_raw_fd(), &UnixAddr::new(&by_descriptor)?)?;
     let status = place.status()?.ok_or(Errno::ENOENT)?;
-    let bound = BoundSocket { place, file: (status.st_dev, status.st_ino) };
+    let file = (status.st_dev, status.st_ino);
+    let bound = BoundSocket { path: path.to_owned(), place, file };
     listen(&socket, Backlog::MAXCONN)?;
     Ok((socket.into(), bound))
+}
+
+impl BoundSocket {
+    /// As it was named.
+    pub(in crate::cli) fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 impl Drop for BoundSocket {

@@ -92,7 +92,7 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
 /// A listener, which takes its file with it.
 enum Listener {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf, BoundSocket),
+    Unix(UnixListener, BoundSocket),
 }
 
 /// Both halves of a connection.
@@ -105,7 +105,7 @@ impl Listener {
             Listen::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp),
             Listen::Unix(path) => {
                 let (listener, bound) = output_file::listen_at(path)?;
-                Ok(Self::Unix(UnixListener::from_std(listener)?, path.clone(), bound))
+                Ok(Self::Unix(UnixListener::from_std(listener)?, bound))
             }
         }
     }
@@ -115,7 +115,7 @@ impl Listener {
             Self::Tcp(listener) => {
                 listener.local_addr().map(|address| address.to_string()).unwrap_or_default()
             }
-            Self::Unix(_, path, _) => format!("unix:{}", printable::path(path)),
+            Self::Unix(_, socket) => format!("unix:{}", printable::path(socket.path())),
         }
     }
 
