@@ -12,7 +12,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::support::{FIRST_SUBORDINATE, Gateway, Options, Session, api, code, is_root, skip};
+use crate::support::{FIRST_SUBORDINATE, Gateway, Mounted, Options, Session, api, code, is_root, skip};
 
 /// A user whom no other test is.
 const USER: u32 = 59_981;
@@ -318,7 +318,7 @@ async fn a_private_session_goes_on_in_other_sandboxes_and_with_the_next_gateway(
     session.close().await;
 }
 
-/// The thread that undoes looks with the rights that commands have, and so with their groups.
+/// Where ids cannot be mapped commands are their caller, in its groups: the thread that undoes looks with these rights, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_commands_plant_where_only_their_group_may_enter_is_undone() {
     if !is_root() {
@@ -326,12 +326,20 @@ async fn what_commands_plant_where_only_their_group_may_enter_is_undone() {
     }
     const GROUPS: &[u32] = &[USER, FOREIGN_GROUP];
     let gateway = Gateway::shared();
-    let caller = gateway.caller_in_groups(USER, GROUPS).await;
-    let session = Session::open_with(&gateway, caller, Some(USER), |_| {}).await;
-    let shared = session.workspace.join("shared");
+    let workspace = gateway.directory().join("unmapped");
+    fs::create_dir(&workspace).expect("a directory can be made");
+    let Some(_mounted) = Mounted::try_new(&["-t", "ramfs", "none"], &workspace) else {
+        return skip("nothing can be mounted here");
+    };
+    chown(&workspace, Some(USER), Some(USER)).expect("root can give it away");
+    fs::set_permissions(&workspace, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    let shared = workspace.join("shared");
     fs::create_dir(&shared).expect("a directory can be made");
     chown(&shared, Some(USER + 7), Some(FOREIGN_GROUP)).expect("root can give it away");
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o770)).expect("it is ours");
+    let root = workspace.display().to_string();
+    let caller = gateway.caller_in_groups(USER, GROUPS).await;
+    let session = Session::open_with(&gateway, caller, Some(USER), |new| new.roots = vec![root]).await;
     let done = session.sh("echo planted > shared/.envrc && cat shared/.envrc").finish().await;
     assert_eq!((code(&done.outcome), done.text().as_str()), (0, "planted\n"));
     assert!(!shared.join(".envrc").exists(), "it was moved aside: {:?}", done.outcome.workspace_changes);

@@ -84,6 +84,12 @@ impl HostIdRange {
         Self { first, pairs: pairs.max(1), locks, next: AtomicU32::new(std::process::id()) }
     }
 
+    /// All of them.
+    #[must_use]
+    pub fn numbers(&self) -> std::ops::Range<u32> {
+        self.first..self.first.saturating_add(self.pairs.saturating_mul(2))
+    }
+
     /// Claims a pair that no living sandbox has, and as many more as that many ids take.
     ///
     /// # Errors

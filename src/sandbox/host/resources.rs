@@ -90,7 +90,7 @@ impl Host {
     pub fn detect() -> Self {
         let uid = nix::unistd::geteuid();
         Self {
-            privileged: uid.is_root() && missing_to_map().is_none(),
+            privileged: uid.is_root() && missing_to_map(&HostIdRange::default()).is_none(),
             mapping_devices: Mutex::default(),
             uid: uid.as_raw(),
             gid: nix::unistd::getegid().as_raw(),
@@ -113,6 +113,7 @@ impl Host {
     /// Takes host ids from another range than the default one.
     #[must_use]
     pub fn with_ids(mut self, ids: HostIdRange) -> Self {
+        self.privileged = self.uid == 0 && missing_to_map(&ids).is_none();
         self.ids = ids;
         self
     }
@@ -199,7 +200,7 @@ impl Host {
     /// What root lacks to give sandboxes ids of their own. `None`: nothing, or it is another user.
     #[must_use]
     pub fn lacks_of_root(&self) -> Option<String> {
-        if self.uid == 0 && !self.privileged { missing_to_map() } else { None }
+        if self.uid == 0 && !self.privileged { missing_to_map(&self.ids) } else { None }
     }
 
     /// Whether the file system of an open directory or file can map ids. Tried once for each device, where it is not known.
@@ -216,7 +217,8 @@ impl Host {
         let maps = match mount::try_map_ids(object, (found.st_uid, found.st_gid), host_ids::DEFAULT_FIRST_ID)
         {
             Ok(()) => true,
-            Err(Errno::EINVAL) => false,
+            // The file system cannot, or belongs to a user namespace above, or has mapped ids already.
+            Err(Errno::EINVAL | Errno::EPERM) => false,
             // It is told by the launch that needs it.
             Err(_) => return Ok(true),
         };
@@ -318,13 +320,13 @@ const NEEDED_TO_MAP: [Capability; 5] = [
     Capability::CAP_KILL,
 ];
 
-fn missing_to_map() -> Option<String> {
+fn missing_to_map(ids: &HostIdRange) -> Option<String> {
     let missing = NEEDED_TO_MAP.into_iter().find(|capability| !has_capability(*capability));
     match missing {
         Some(capability) => Some(format!("{capability}")),
-        None if !maps_all_ids() => Some(format!(
+        None if !maps_all(ids) => Some(format!(
             "the ids from {} on, which are not mapped in its user namespace",
-            host_ids::DEFAULT_FIRST_ID
+            ids.numbers().start
         )),
         None => None,
     }
@@ -335,16 +337,15 @@ fn has_capability(capability: Capability) -> bool {
 }
 
 /// In a container with its own id map, root may not have the range.
-fn maps_all_ids() -> bool {
+fn maps_all(ids: &HostIdRange) -> bool {
+    let ids = ids.numbers();
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.lines().any(|line| {
         let mut numbers = line.split_whitespace().map(str::parse::<u64>);
         matches!(
             (numbers.next(), numbers.next(), numbers.next()),
             (Some(Ok(inside)), Some(Ok(_)), Some(Ok(count)))
-                if inside <= u64::from(host_ids::DEFAULT_FIRST_ID)
-                    && inside + count
-                        >= u64::from(host_ids::DEFAULT_FIRST_ID + 2 * host_ids::DEFAULT_PAIRS)
+                if inside <= u64::from(ids.start) && inside + count >= u64::from(ids.end)
         )
     })
 }
