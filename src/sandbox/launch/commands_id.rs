@@ -5,7 +5,10 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use nix::sys::stat::{FileStat, fstat};
+use nix::{
+    sys::stat::{FileStat, fstat},
+    unistd::{Uid, User},
+};
 
 use crate::{
     policy::profile::Access,
@@ -61,7 +64,7 @@ pub(super) fn roots_owner(
         }
         // For the host's root, commands act as each root directory's own owner; here they cannot be several.
         let owner = match spec.owner {
-            Owner { uid: 0, .. } => RootsOwner { uid: found.st_uid, gid: found.st_gid },
+            Owner { uid: 0, .. } => RootsOwner { uid: found.st_uid, gid: group_of(found) },
             Owner { uid, gid } => RootsOwner { uid, gid },
         };
         if written.iter().any(|(_, other)| other.st_uid != owner.uid) {
@@ -72,6 +75,12 @@ pub(super) fn roots_owner(
         return Ok(Some(owner));
     }
     Ok(None)
+}
+
+/// The owner's own group: a directory may have the group of the one above, in which its owner is no member.
+fn group_of(directory: &FileStat) -> u32 {
+    let known = User::from_uid(Uid::from_raw(directory.st_uid)).ok().flatten();
+    known.map_or(directory.st_gid, |user| user.gid.as_raw())
 }
 
 /// Shows with its own ids what is on a file system that cannot map them and is only read, or belongs to whom the commands are.

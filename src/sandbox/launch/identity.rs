@@ -42,6 +42,10 @@ pub(super) fn assign_identity(
     };
     // Root itself is in no range of ids: its commands are what an ordinary user's are.
     if host.is_privileged() && owner.is_none_or(|owner| owner.uid != host.own_ids().0) {
+        if owner.is_some() {
+            // As itself it has its own groups, and no other.
+            groups.retain(|group| group.member);
+        }
         let count = groups.len() + usize::from(gate.enabled);
         let HostIdClaim { supervisor, command, more, lock } = host.ids().claim(count)?;
         let shared = if owner.is_some() { None } else { shared_command_id(host, files)? };
