@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use super::*;
 use crate::{
     approval::RequestedAction,
-    policy::{AbsPath, CommandSpec, Denial, PolicySet, Request, StreamMode},
+    policy::{AbsPath, CommandSpec, Denial, PolicySet, Request},
     session::SessionId,
 };
 
@@ -21,24 +21,7 @@ fn action(uid: u32, command: &str) -> RequestedAction {
     let principal = Principal { uid };
     let program = CommandSpec::Argv { command: command.into(), args: vec![] };
     let root = AbsPath::parse("/work").unwrap();
-    let request = Request {
-        principal: principal.to_string(),
-        labels: Arc::default(),
-        roots: Arc::from([root.clone()]),
-        session_env: Arc::from([]),
-        command: program.clone(),
-        env: vec![],
-        cwd: root,
-        profile: None,
-        network: None,
-        output_limit_bytes: None,
-        streams: StreamMode::Merged,
-        stdin: crate::policy::StdinSource::Closed,
-        overflow: crate::policy::OverflowMode::DropOldest,
-        time_limit: None,
-        idle_limit: None,
-        kill_grace: None,
-    };
+    let request = Request::plain(principal.to_string(), Arc::from([root.clone()]), root, program.clone());
     struct Nothing;
     impl policy::ProfileResolvers for Nothing {
         fn for_profile<'a>(

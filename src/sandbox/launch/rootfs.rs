@@ -457,7 +457,7 @@ mod tests {
     };
 
     const NOTHING: PrivateFiles<'_> = PrivateFiles {
-        caller: &CallerHome::default(),
+        caller: &CallerHome { git_identity: None, git_configuration: None },
         caches: &[],
         session: &SessionFilesUse::Own,
         resolver: std::net::Ipv4Addr::LOCALHOST,
