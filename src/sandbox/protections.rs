@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use crate::{
+    byte_text,
     policy::profile::{Access, Filesystem},
     proto::supervisor::{Mount, mount::Kind},
 };
 
-/// The places, as a sandbox was launched with them. None is known of one that an earlier gateway has launched.
+/// The places, as a sandbox was launched with them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Protections {
     /// The directories of the host that commands may write to.
@@ -46,15 +47,15 @@ impl Protections {
     /// Those of planned mounts.
     pub fn of_plan(mounts: &[Mount], files: &Filesystem) -> Self {
         let binds = || mounts.iter().filter(|mount| mount.kind() == Kind::Bind && mount.from_descriptor);
-        let writable: Vec<&Path> =
-            binds().filter(|mount| !mount.read_only).map(|mount| Path::new(&mount.target)).collect();
+        let writable: Vec<_> =
+            binds().filter(|mount| !mount.read_only).map(|mount| byte_text::to_path(&mount.target)).collect();
         let is_inside = |path: &Path| writable.iter().find(|root| path.starts_with(root) && **root != path);
         let mut found = Self::default();
         for mount in binds() {
-            let path = Path::new(&mount.target);
-            let kind = match (is_inside(path), mount.read_only) {
+            let path = byte_text::to_path(&mount.target);
+            let kind = match (is_inside(&path), mount.read_only) {
                 (None, false) => {
-                    found.workspace.push(path.to_owned());
+                    found.workspace.push(path.into_owned());
                     continue;
                 }
                 (Some(_), false) => PlaceKind::Above,
@@ -65,11 +66,11 @@ impl Protections {
                 (None, true) if files.workspace == Access::Read => PlaceKind::ReadOnlyWorkspace,
                 (None, true) => PlaceKind::ReadOnly,
             };
-            found.places.push(ProtectedPlace { path: path.to_owned(), kind });
+            found.places.push(ProtectedPlace { path: path.into_owned(), kind });
         }
         let covers = mounts.iter().filter(|mount| mount.kind() == Kind::Cover);
         let covered =
-            |mount: &Mount| ProtectedPlace { path: mount.target.clone().into(), kind: PlaceKind::Covered };
+            |mount: &Mount| ProtectedPlace { path: byte_text::to_path(&mount.target).into_owned(), kind: PlaceKind::Covered };
         found.places.extend(covers.map(covered));
         found
     }

@@ -375,12 +375,12 @@ impl RootfsPlanner<'_> {
     fn add_links(&mut self, ways: &[NamedWay]) {
         let links = named_links::to_make(ways.to_vec(), |place| self.at(place));
         for link in links {
-            let (Ok(place), Some(target)) = (check_path(&link.place), link.target.to_str()) else { continue };
+            let Ok(place) = check_path(&link.place) else { continue };
             // Where a command has made something else meanwhile, in what the session's sandboxes share, that stays.
             self.add(Mount {
                 kind: Kind::Symlink.into(),
-                source: target.into(),
-                target: place.into(),
+                source: byte_text::from_path(&link.target),
+                target: place,
                 optional: true,
                 ..Mount::default()
             });
@@ -389,12 +389,12 @@ impl RootfsPlanner<'_> {
 
     /// What a sandbox has at a place at which the host has a link.
     fn at(&self, place: &Path) -> At {
-        let is_below = |entry: &PlannedMount| Path::new(&entry.mount.target).starts_with(place);
+        let is_below = |entry: &PlannedMount| byte_text::to_path(&entry.mount.target).starts_with(place);
         // The gateway's own sockets and certificates are there.
         if place.starts_with("/run") || self.entries.iter().any(is_below) {
             return At::Own;
         }
-        let above = self.entries.iter().filter(|entry| place.starts_with(&entry.mount.target));
+        let above = self.entries.iter().filter(|entry| place.starts_with(byte_text::to_path(&entry.mount.target)));
         match above.max_by_key(|entry| entry.mount.target.len()).map(|entry| entry.mount.kind()) {
             None | Some(Kind::Tmpfs | Kind::Directory) => At::Nothing,
             Some(Kind::Bind | Kind::Overlay | Kind::Layer) => At::Host,
