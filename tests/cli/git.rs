@@ -42,7 +42,8 @@ fn a_commit_has_the_callers_name_and_nothing_else_of_the_callers_configuration()
     let done = with_home(&place, &[], script);
     assert_eq!(code(&done), 0, "{}", shown(&done));
     assert_eq!(last_author(&place), "Ann \"A\" Other <ann@example.org>");
-    let listed = "user.name=Ann \"A\" Other\nuser.email=ann@example.org\nsafe.directory=*\nmain\n";
+    let listed = "user.name=Ann \"A\" Other\nuser.email=ann@example.org\nsafe.directory=*\ngc.autodetach=false\n\
+                  maintenance.autodetach=false\nmain\n";
     assert_eq!(stdout(&done), listed, "{}", shown(&done));
     let home = fs::read_to_string(place.path().join("home/.gitconfig")).expect("it is there");
     assert_eq!(home, CONFIGURATION, "the caller's own is not written");
@@ -56,7 +57,8 @@ fn a_profile_can_keep_the_callers_name_to_itself() {
     fs::write(place.policies().join("nameless.toml"), more).expect("a file can be written");
     let done =
         with_home(&place, &["--profile", "nameless"], "git config user.name; git config --global --list");
-    assert_eq!(stdout(&done), "safe.directory=*\n", "{}", shown(&done));
+    let own = "safe.directory=*\ngc.autodetach=false\nmaintenance.autodetach=false\n";
+    assert_eq!(stdout(&done), own, "{}", shown(&done));
 }
 
 #[test]

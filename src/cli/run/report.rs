@@ -45,7 +45,7 @@ pub(in crate::cli) struct RunReport {
 
 /// Of `provost run` and `provost exec`.
 const INSTEAD_OF_RUN: &str =
-    "`provost run -d` starts a command that goes on, and `provost shell --session` a shell whose jobs do";
+    "`provost run -d`, with `--session NAME` in a session that stays, starts a command that goes on";
 /// Of a shell that runs one line in a call.
 const INSTEAD_OF_LINE: &str =
     "a line's processes end with it: run the one that is to go on in the foreground of a line of its own";
