@@ -78,9 +78,9 @@ struct FileStamp {
 /// What becomes of a file that looks as if its write had been cut short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CutFiles {
-    /// Nobody has asked for it to be loaded.
+    /// It is refused, where no user has asked for the load.
     Refused,
-    /// Somebody has.
+    /// It is loaded as it is.
     Taken,
 }
 

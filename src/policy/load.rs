@@ -305,7 +305,9 @@ fn load_rules(
         for (source, place) in placed(file, &file.file.rule) {
             place.take_id(&source.id, rules.len(), &mut locations, "rules")?;
             let rule_error = |error: RuleError| match &error {
-                RuleError::Examples => place.wrong("matches", format!("rule {:?}: {error}", source.id)),
+                RuleError::Examples { .. } => {
+                    place.wrong("matches", format!("rule {:?}: {error}", source.id))
+                }
                 RuleError::Pattern {
                     field,
                     cause: PatternError::RegexTooLarge { pattern } | PatternError::RegexesTooLarge { pattern },

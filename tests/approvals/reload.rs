@@ -251,7 +251,8 @@ async fn an_explanation_is_for_the_callers_own_sessions_only() {
             let request = CheckPolicyRequest { files };
             policies(&session.caller).check_policy(request).await.map(tonic::Response::into_inner)
         };
-        let good = check("p.toml", "default_profile = 'a'\n[profile.a]\n").await.expect("it is checked");
+        let valid = format!("default_profile = 'a'\n[profile.a]\n{}", rule("r"));
+        let good = check("p.toml", &valid).await.expect("it is checked");
         assert!(good.problem.is_none() && good.profiles == ["a"] && good.digest.len() == 64, "{good:?}");
         let bad = check("p.toml", "default_profile = 'a'\n[profile.a]\nno_such_key = 1\n").await;
         let problem = bad.expect("it is checked").problem.expect("it is wrong");

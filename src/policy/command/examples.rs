@@ -37,7 +37,11 @@ impl ExampleBudget {
             + source.skip.flags.len()
             + source.skip.with_value.len();
         let bytes: usize = source.matches.iter().chain(&source.rejects).map(String::len).sum();
-        let left = self.0.get().checked_sub(words.saturating_mul(bytes)).ok_or(RuleError::Examples)?;
+        let left = self
+            .0
+            .get()
+            .checked_sub(words.saturating_mul(bytes))
+            .ok_or(RuleError::Examples { work_max: WORK_MAX })?;
         self.0.set(left);
         Ok(())
     }

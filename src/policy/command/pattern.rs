@@ -20,7 +20,7 @@ use super::{
 /// The most that the regular expressions of one policy may take, in the compiled bytes of [`REGEX_SIZES`].
 pub const REGEXES_MAX_BYTES: usize = 16 << 20;
 /// An expression counts as the smallest of these that it compiles in; one that needs more than the largest is refused. What matching
-/// needs besides is a small multiple of this, and no less than the smallest.
+/// needs in addition is a small multiple of this.
 pub const REGEX_SIZES: [usize; 4] = [4 << 10, 32 << 10, 256 << 10, 1 << 20];
 /// The most that matching keeps for an expression in each thread.
 const REGEX_CACHE_BYTES: usize = 64 << 10;

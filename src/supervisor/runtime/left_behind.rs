@@ -6,19 +6,11 @@ use std::{collections::BTreeSet, fs};
 
 use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 
-use super::{slot_map::SlotKey, state::Runtime};
+use super::{slot_map::SlotKey, state::Runtime, terminal::EndedProcesses};
 use crate::sys::pty;
 
 /// The most different names that are reported.
 const NAMES_MAX: usize = 8;
-
-/// Processes that were alive when the linger time of their command was over.
-#[derive(Debug, Clone, Default)]
-pub(super) struct EndedProcesses {
-    pub(super) count: u32,
-    /// The names of their programs (proc_pid_comm(5)), each once.
-    pub(super) commands: Vec<Vec<u8>>,
-}
 
 impl Runtime {
     pub(super) fn left_behind(&self, key: SlotKey) -> EndedProcesses {

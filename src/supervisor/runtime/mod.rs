@@ -129,6 +129,14 @@ impl Runtime {
         !self.handshaken && self.now >= self.handshake_deadline
     }
 
+    /// When it has waited for the next gateway for long enough.
+    fn end_without_gateway(&mut self) {
+        if self.without_gateway.is_over(self.now) {
+            self.without_gateway.end();
+            self.begin_shutdown(without_gateway::GRACE, None);
+        }
+    }
+
     fn fire_timers(&mut self) {
         // Each is scheduled at a later time or not at all, so this ends.
         while let Some(&(at, key)) = self.timers.first() {

@@ -21,8 +21,7 @@ use crate::{
 };
 
 use super::{
-    left_behind::EndedProcesses, screen_notifier::ScreenNotifier, slot_map::SlotKey,
-    stdin_pipe::CommandStdin, traffic::TrafficMark,
+    screen_notifier::ScreenNotifier, slot_map::SlotKey, stdin_pipe::CommandStdin, traffic::TrafficMark,
 };
 
 /// How long a leader that was sent HUP has before it is sent it again; twice as long each time.
@@ -157,6 +156,14 @@ pub(super) struct StopState {
     pub(super) stray_scans: u8,
     /// The gateway was notified that the command survives its kill.
     pub(super) given_up: bool,
+}
+
+/// Processes that were alive when the linger time of their command was over.
+#[derive(Debug, Clone, Default)]
+pub(super) struct EndedProcesses {
+    pub(super) count: u32,
+    /// The names of their programs (proc_pid_comm(5)), each once.
+    pub(super) commands: Vec<Vec<u8>>,
 }
 
 /// Who says that a command waits for a person: its idle clock stands still.

@@ -10,14 +10,13 @@ use std::{
 
 use nix::sys::stat::fstat;
 
-use super::state::Runtime;
 use crate::supervisor::ready::WithoutGatewayLimits;
 
 /// The time between two looks at the file, once a sandbox has waited for as long as it does if the file is gone.
 const LOOK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What its commands have between TERM and KILL, at most.
-const GRACE: Duration = Duration::from_secs(5);
+pub(super) const GRACE: Duration = Duration::from_secs(5);
 
 /// Since when there is no gateway, and until when the sandbox waits for one.
 #[derive(Debug)]
@@ -47,7 +46,7 @@ impl WithoutGateway {
     }
 
     /// Whether the sandbox has waited for long enough.
-    fn is_over(&mut self, now: Instant) -> bool {
+    pub(super) fn is_over(&mut self, now: Instant) -> bool {
         let Some(since) = self.since else { return false };
         if self.limits.max.is_some_and(|max| since + max <= now) {
             return true;
@@ -63,13 +62,4 @@ impl WithoutGateway {
 /// A file that cannot be looked at is taken as there.
 fn is_unlinked(file: &OwnedFd) -> bool {
     fstat(file).is_ok_and(|status| status.st_nlink == 0)
-}
-
-impl Runtime {
-    pub(super) fn end_without_gateway(&mut self) {
-        if self.without_gateway.is_over(self.now) {
-            self.without_gateway.end();
-            self.begin_shutdown(GRACE, None);
-        }
-    }
 }

@@ -209,9 +209,12 @@ pub enum RuleError {
     #[error(
         "with its examples, those of the policy are too much to try: the words of a rule times the bytes of its examples, of all rules \
          together, may be {} million",
-        super::super::examples::WORK_MAX / 1_000_000
+        .work_max / 1_000_000
     )]
-    Examples,
+    Examples {
+        /// Words times bytes.
+        work_max: usize,
+    },
     /// The rule misses one of its `matches`.
     #[error("matches: the rule does not match its own example {0:?}")]
     ExampleMissed(String),
