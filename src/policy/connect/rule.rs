@@ -188,7 +188,7 @@ impl ConnectRule {
     }
 
     /// Whether it is about HTTP requests, and not about connections as a whole.
-    pub(in crate::policy) fn is_about_requests(&self) -> bool {
+    pub fn is_about_requests(&self) -> bool {
         !self.methods.is_empty() || !self.paths.is_empty()
     }
 

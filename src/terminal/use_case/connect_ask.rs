@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use super::{
-    connect_attempt::{Wanted, record},
+    connect_attempt::{Wanted, bounded, record},
     connect_grants::ConnectGrant,
     connect_questions::{Answered, AskedPlace, ConnectQuestion},
     connections::Connections,
@@ -12,6 +12,7 @@ use crate::{
     journal::{ConnectionRecord, Record, RecordedVerdict},
     policy::{
         PolicySet,
+        connect::ConnectRule,
         connect_decision::{ConnectDecision, ConnectReason},
     },
     terminal::state::terminal::Terminal,
@@ -27,12 +28,18 @@ impl Connections {
         addresses: &[IpAddr],
     ) -> Result<String, String> {
         let sandbox = wanted.owner.sandbox_id.clone();
+        let asking = policy.connect_rules().iter().find(|rule| rule.id == by.reason.rule());
+        let request = match asking.is_some_and(ConnectRule::is_about_requests) {
+            true => format!("{} {}", bounded(&wanted.attempt.method), bounded(wanted.path)),
+            false => String::new(),
+        };
         let question = ConnectQuestion {
             sandbox: sandbox.clone(),
             terminals: self.asking_terminals(wanted),
             host: place.host.clone(),
             port: place.port,
             addresses: addresses.to_vec(),
+            request,
             rule: by.reason.rule().to_owned(),
             reason: match &by.reason {
                 ConnectReason::Rule(_, Some(reason)) => reason.clone(),

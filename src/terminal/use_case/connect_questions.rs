@@ -75,6 +75,8 @@ pub(super) struct ConnectQuestion {
     pub(super) port: u16,
     /// What the name leads to, where the rule is about that.
     pub(super) addresses: Vec<IpAddr>,
+    /// The one HTTP request that the rule asks about; empty: it asks about the connection.
+    pub(super) request: String,
     /// The rule that asks.
     pub(super) rule: String,
     /// Its own words.
@@ -234,7 +236,11 @@ impl Parts {
         });
         let at: String = question.addresses.iter().map(|address| format!(" at {address}")).collect();
         let port = if question.port == 0 { String::new() } else { format!(":{}", question.port) };
-        let command = redactor.redact_text(&format!("connection to {}{port}{at}", question.host));
+        let what = match question.request.as_str() {
+            "" => "connection to".to_owned(),
+            request => format!("{request} at"),
+        };
+        let command = redactor.redact_text(&format!("{what} {}{port}{at}", question.host));
         RequestedAction {
             principal: session.principal,
             session: session.id,
@@ -283,6 +289,7 @@ fn digest(question: &ConnectQuestion) -> [u8; 32] {
     add(&question.host);
     add(&question.port.to_string());
     question.addresses.iter().for_each(|address| add(&address.to_string()));
+    add(&question.request);
     add(&question.rule);
     add(&question.generation.to_string());
     hash.finalize().into()
