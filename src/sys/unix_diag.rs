@@ -23,7 +23,7 @@ const ATTRIBUTE_NAME: u16 = 0;
 const ATTRIBUTE_VFS: u16 = 1;
 /// `unix_diag_msg`.
 const MESSAGE_BYTES: usize = 16;
-/// Of linux/tcp_states.h: who listens, and whoever takes datagrams or will listen.
+/// Of linux/tcp_states.h: a socket that listens, and one that takes datagrams or may listen later.
 const LISTENING: u32 = 1 << 10;
 const UNCONNECTED: u32 = 1 << 7;
 /// The kernel sends at most so much at once.

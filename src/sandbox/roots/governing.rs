@@ -423,7 +423,7 @@ impl GoverningView {
                 Err(_) => break,
             }
         }
-        // It is made anew at each start.
+        // It is made again at each start.
         if walked.one.kind == GoverningKind::Socket && extent != CoverExtent::Directory {
             return Err(walked.reached_by(shown));
         }
