@@ -337,6 +337,37 @@ fn with_a_gate_every_exec_is_notified_that_does_not_have_the_nonce_in_its_unused
     }
 }
 
+#[test]
+fn with_a_gate_a_clone_that_shares_a_directory_is_notified_and_clone3_is_the_supervisors() {
+    let bytes: [u8; 24] = std::array::from_fn(|index| 0xa0 + index as u8);
+    let words: Vec<u64> = bytes.chunks(8).map(|one| u64::from_ne_bytes(one.try_into().unwrap())).collect();
+    let (clone_fs, clone_thread, vfork) = (0x200, 0x1_0000, 0x4100);
+    for (machine, clone, clone3) in [(Arch::X86_64, 56, 435), (Arch::Aarch64, 220, 435)] {
+        let gated = program(machine, AnonymousPrograms::Allowed, Some(&ExecNonce::new(bytes)));
+        let plain = program(machine, AnonymousPrograms::Allowed, None);
+        let answer = |filter: &[u8], number, arguments: &[u64]| {
+            judge(filter, &Call { arch: machine.audit_arch(), ..call(number, arguments) })
+        };
+        for (flags, expected) in [
+            (17, ALLOW),
+            (vfork | 17, ALLOW),
+            (clone_fs | clone_thread, ALLOW),
+            (clone_fs | 17, NOTIFY),
+            (clone_fs | vfork, NOTIFY),
+            (clone_fs | 0x1000_0000, EPERM),
+            (clone_fs | clone_thread | 0x2000_0000, EPERM),
+        ] {
+            assert_eq!(answer(&gated, clone, &[flags]), expected, "{flags:#x}");
+            let without = if expected == NOTIFY { ALLOW } else { expected };
+            assert_eq!(answer(&plain, clone, &[flags]), without, "{flags:#x} without a gate");
+        }
+        assert_eq!(answer(&gated, clone3, &[1, 88, words[0], words[1]]), ALLOW);
+        assert_eq!(answer(&gated, clone3, &[1, 88, words[0], words[1] ^ 1]), ENOSYS);
+        assert_eq!(answer(&gated, clone3, &[1, 88]), ENOSYS);
+        assert_eq!(answer(&plain, clone3, &[1, 88]), ALLOW);
+    }
+}
+
 /// The rows of docs/confinement.md that say what the filter refuses.
 fn rows() -> Vec<String> {
     let number = |number: Option<c_long>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
