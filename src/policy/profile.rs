@@ -114,7 +114,7 @@ pub struct Profile {
     /// `path` with directories of the workspace from a caller's own PATH; empty: `path` alone. No key of files.
     #[serde(skip)]
     #[schemars(skip)]
-    pub(super) searched: Vec<PathBuf>,
+    pub(crate) searched: Vec<PathBuf>,
 }
 
 impl Profile {

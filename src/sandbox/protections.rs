@@ -69,8 +69,10 @@ impl Protections {
             found.places.push(ProtectedPlace { path: path.into_owned(), kind });
         }
         let covers = mounts.iter().filter(|mount| mount.kind() == Kind::Cover);
-        let covered =
-            |mount: &Mount| ProtectedPlace { path: byte_text::to_path(&mount.target).into_owned(), kind: PlaceKind::Covered };
+        let covered = |mount: &Mount| ProtectedPlace {
+            path: byte_text::to_path(&mount.target).into_owned(),
+            kind: PlaceKind::Covered,
+        };
         found.places.extend(covers.map(covered));
         found
     }

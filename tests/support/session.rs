@@ -202,8 +202,11 @@ impl Command {
 
     /// The program's name is a line for the shell.
     pub fn shell_line(mut self) -> Self {
-        use create_terminal_request::Command::{Program, ShellLine};
-        self.request.command = self.request.command.map(|(Program(text) | ShellLine(text))| ShellLine(text));
+        use create_terminal_request::Command::{Program, ProgramBytes, ShellLine, ShellLineBytes};
+        self.request.command = self.request.command.map(|command| match command {
+            Program(text) | ShellLine(text) => ShellLine(text),
+            ProgramBytes(bytes) | ShellLineBytes(bytes) => ShellLineBytes(bytes),
+        });
         self
     }
 

@@ -394,7 +394,8 @@ impl RootfsPlanner<'_> {
         if place.starts_with("/run") || self.entries.iter().any(is_below) {
             return At::Own;
         }
-        let above = self.entries.iter().filter(|entry| place.starts_with(byte_text::to_path(&entry.mount.target)));
+        let above =
+            self.entries.iter().filter(|entry| place.starts_with(byte_text::to_path(&entry.mount.target)));
         match above.max_by_key(|entry| entry.mount.target.len()).map(|entry| entry.mount.kind()) {
             None | Some(Kind::Tmpfs | Kind::Directory) => At::Nothing,
             Some(Kind::Bind | Kind::Overlay | Kind::Layer) => At::Host,
