@@ -87,7 +87,7 @@ NETWORK_HOST: Network
 NETWORK_PROXY: Network
 
 class Outcome(_message.Message):
-    __slots__ = ("exit_code", "signal", "cause", "usage", "started_at", "ended_at", "survivors", "stragglers_killed", "core_dumped", "workspace_changes", "workspace_changes_omitted", "workspace_shortfall", "exec_denials", "exec_denials_omitted", "connect_denials", "connect_denials_omitted", "unreachable", "protection_hints")
+    __slots__ = ("exit_code", "signal", "cause", "usage", "started_at", "ended_at", "survivors", "stragglers_killed", "core_dumped", "workspace_changes", "workspace_changes_omitted", "workspace_shortfall", "exec_denials", "exec_denials_omitted", "connect_denials", "connect_denials_omitted", "unreachable", "ended_processes", "ended_commands", "protection_hints")
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +105,8 @@ class Outcome(_message.Message):
     CONNECT_DENIALS_FIELD_NUMBER: _ClassVar[int]
     CONNECT_DENIALS_OMITTED_FIELD_NUMBER: _ClassVar[int]
     UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
+    ENDED_PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    ENDED_COMMANDS_FIELD_NUMBER: _ClassVar[int]
     PROTECTION_HINTS_FIELD_NUMBER: _ClassVar[int]
     exit_code: int
     signal: str
@@ -123,8 +125,10 @@ class Outcome(_message.Message):
     connect_denials: _containers.RepeatedCompositeFieldContainer[ConnectDenial]
     connect_denials_omitted: int
     unreachable: Unreachable
+    ended_processes: int
+    ended_commands: _containers.RepeatedScalarFieldContainer[str]
     protection_hints: _containers.RepeatedCompositeFieldContainer[ProtectionHint]
-    def __init__(self, exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., cause: _Optional[_Union[ExitCause, str]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., survivors: _Optional[int] = ..., stragglers_killed: _Optional[int] = ..., core_dumped: _Optional[bool] = ..., workspace_changes: _Optional[_Iterable[_Union[WorkspaceChange, _Mapping]]] = ..., workspace_changes_omitted: _Optional[int] = ..., workspace_shortfall: _Optional[str] = ..., exec_denials: _Optional[_Iterable[_Union[ExecDenial, _Mapping]]] = ..., exec_denials_omitted: _Optional[int] = ..., connect_denials: _Optional[_Iterable[_Union[ConnectDenial, _Mapping]]] = ..., connect_denials_omitted: _Optional[int] = ..., unreachable: _Optional[_Union[Unreachable, _Mapping]] = ..., protection_hints: _Optional[_Iterable[_Union[ProtectionHint, _Mapping]]] = ...) -> None: ...
+    def __init__(self, exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., cause: _Optional[_Union[ExitCause, str]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., survivors: _Optional[int] = ..., stragglers_killed: _Optional[int] = ..., core_dumped: _Optional[bool] = ..., workspace_changes: _Optional[_Iterable[_Union[WorkspaceChange, _Mapping]]] = ..., workspace_changes_omitted: _Optional[int] = ..., workspace_shortfall: _Optional[str] = ..., exec_denials: _Optional[_Iterable[_Union[ExecDenial, _Mapping]]] = ..., exec_denials_omitted: _Optional[int] = ..., connect_denials: _Optional[_Iterable[_Union[ConnectDenial, _Mapping]]] = ..., connect_denials_omitted: _Optional[int] = ..., unreachable: _Optional[_Union[Unreachable, _Mapping]] = ..., ended_processes: _Optional[int] = ..., ended_commands: _Optional[_Iterable[str]] = ..., protection_hints: _Optional[_Iterable[_Union[ProtectionHint, _Mapping]]] = ...) -> None: ...
 
 class ProtectionHint(_message.Message):
     __slots__ = ("error", "path", "protection", "key")
@@ -231,7 +235,7 @@ class Repository(_message.Message):
     def __init__(self, worktree: _Optional[str] = ..., git_directory: _Optional[str] = ..., not_taken: _Optional[str] = ...) -> None: ...
 
 class Receipt(_message.Message):
-    __slots__ = ("terminal_id", "sandbox_id", "profile", "namespaces", "host_uid", "host_gid", "uid", "gid", "no_new_privs", "capabilities", "seccomp_mode", "seccomp_filters", "landlock_abi", "network", "limits", "cgroup", "shortfalls", "survivors", "network_exposure", "gate", "roots", "read_only_roots", "repository", "pty", "kept_caches")
+    __slots__ = ("terminal_id", "sandbox_id", "profile", "namespaces", "host_uid", "host_gid", "uid", "gid", "no_new_privs", "capabilities", "seccomp_mode", "seccomp_filters", "landlock_abi", "network", "limits", "cgroup", "shortfalls", "survivors", "network_exposure", "gate", "roots", "read_only_roots", "repository", "pty", "kept_caches", "covered")
     class CapabilitiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -271,6 +275,7 @@ class Receipt(_message.Message):
     REPOSITORY_FIELD_NUMBER: _ClassVar[int]
     PTY_FIELD_NUMBER: _ClassVar[int]
     KEPT_CACHES_FIELD_NUMBER: _ClassVar[int]
+    COVERED_FIELD_NUMBER: _ClassVar[int]
     terminal_id: str
     sandbox_id: str
     profile: str
@@ -296,7 +301,8 @@ class Receipt(_message.Message):
     repository: Repository
     pty: PtyReceipt
     kept_caches: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, terminal_id: _Optional[str] = ..., sandbox_id: _Optional[str] = ..., profile: _Optional[str] = ..., namespaces: _Optional[_Iterable[str]] = ..., host_uid: _Optional[int] = ..., host_gid: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., no_new_privs: _Optional[bool] = ..., capabilities: _Optional[_Mapping[str, str]] = ..., seccomp_mode: _Optional[int] = ..., seccomp_filters: _Optional[int] = ..., landlock_abi: _Optional[int] = ..., network: _Optional[_Union[Network, str]] = ..., limits: _Optional[_Mapping[str, str]] = ..., cgroup: _Optional[str] = ..., shortfalls: _Optional[_Iterable[str]] = ..., survivors: _Optional[int] = ..., network_exposure: _Optional[_Iterable[str]] = ..., gate: _Optional[str] = ..., roots: _Optional[_Iterable[str]] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., repository: _Optional[_Union[Repository, _Mapping]] = ..., pty: _Optional[_Union[PtyReceipt, _Mapping]] = ..., kept_caches: _Optional[_Iterable[str]] = ...) -> None: ...
+    covered: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, terminal_id: _Optional[str] = ..., sandbox_id: _Optional[str] = ..., profile: _Optional[str] = ..., namespaces: _Optional[_Iterable[str]] = ..., host_uid: _Optional[int] = ..., host_gid: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., no_new_privs: _Optional[bool] = ..., capabilities: _Optional[_Mapping[str, str]] = ..., seccomp_mode: _Optional[int] = ..., seccomp_filters: _Optional[int] = ..., landlock_abi: _Optional[int] = ..., network: _Optional[_Union[Network, str]] = ..., limits: _Optional[_Mapping[str, str]] = ..., cgroup: _Optional[str] = ..., shortfalls: _Optional[_Iterable[str]] = ..., survivors: _Optional[int] = ..., network_exposure: _Optional[_Iterable[str]] = ..., gate: _Optional[str] = ..., roots: _Optional[_Iterable[str]] = ..., read_only_roots: _Optional[_Iterable[str]] = ..., repository: _Optional[_Union[Repository, _Mapping]] = ..., pty: _Optional[_Union[PtyReceipt, _Mapping]] = ..., kept_caches: _Optional[_Iterable[str]] = ..., covered: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PtyReceipt(_message.Message):
     __slots__ = ("columns", "rows")

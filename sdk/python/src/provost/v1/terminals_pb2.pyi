@@ -161,7 +161,7 @@ class Pty(_message.Message):
     def __init__(self, columns: _Optional[int] = ..., rows: _Optional[int] = ..., term: _Optional[str] = ...) -> None: ...
 
 class CreateTerminalRequest(_message.Message):
-    __slots__ = ("session_id", "request_id", "program", "shell_line", "program_bytes", "shell_line_bytes", "args", "env", "cwd", "output_byte_limit", "profile", "network", "output_mode", "stdin_mode", "overflow", "time_limit", "idle_limit", "kill_grace", "labels", "on_ask", "pty", "session_name", "kept_shell", "stop_when_left", "umask", "args_bytes", "cwd_bytes", "search_path", "virtual_env")
+    __slots__ = ("session_id", "request_id", "program", "shell_line", "program_bytes", "shell_line_bytes", "args", "env", "cwd", "output_byte_limit", "profile", "network", "output_mode", "stdin_mode", "overflow", "time_limit", "idle_limit", "kill_grace", "labels", "on_ask", "pty", "session_name", "kept_shell", "stop_when_left", "umask", "args_bytes", "cwd_bytes", "stdin_given", "search_path", "virtual_env")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -196,6 +196,7 @@ class CreateTerminalRequest(_message.Message):
     UMASK_FIELD_NUMBER: _ClassVar[int]
     ARGS_BYTES_FIELD_NUMBER: _ClassVar[int]
     CWD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STDIN_GIVEN_FIELD_NUMBER: _ClassVar[int]
     SEARCH_PATH_FIELD_NUMBER: _ClassVar[int]
     VIRTUAL_ENV_FIELD_NUMBER: _ClassVar[int]
     session_id: str
@@ -225,9 +226,10 @@ class CreateTerminalRequest(_message.Message):
     umask: int
     args_bytes: _containers.RepeatedScalarFieldContainer[bytes]
     cwd_bytes: bytes
+    stdin_given: bool
     search_path: _containers.RepeatedScalarFieldContainer[bytes]
     virtual_env: bytes
-    def __init__(self, session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., program_bytes: _Optional[bytes] = ..., shell_line_bytes: _Optional[bytes] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[_sessions_pb2.EnvVar, _Mapping]]] = ..., cwd: _Optional[str] = ..., output_byte_limit: _Optional[int] = ..., profile: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., output_mode: _Optional[_Union[OutputMode, str]] = ..., stdin_mode: _Optional[_Union[StdinMode, str]] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., kill_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., on_ask: _Optional[_Union[OnAsk, str]] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ..., session_name: _Optional[str] = ..., kept_shell: _Optional[_Union[KeptShell, _Mapping]] = ..., stop_when_left: _Optional[bool] = ..., umask: _Optional[int] = ..., args_bytes: _Optional[_Iterable[bytes]] = ..., cwd_bytes: _Optional[bytes] = ..., search_path: _Optional[_Iterable[bytes]] = ..., virtual_env: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, session_id: _Optional[str] = ..., request_id: _Optional[str] = ..., program: _Optional[str] = ..., shell_line: _Optional[str] = ..., program_bytes: _Optional[bytes] = ..., shell_line_bytes: _Optional[bytes] = ..., args: _Optional[_Iterable[str]] = ..., env: _Optional[_Iterable[_Union[_sessions_pb2.EnvVar, _Mapping]]] = ..., cwd: _Optional[str] = ..., output_byte_limit: _Optional[int] = ..., profile: _Optional[str] = ..., network: _Optional[_Union[_outcome_pb2.Network, str]] = ..., output_mode: _Optional[_Union[OutputMode, str]] = ..., stdin_mode: _Optional[_Union[StdinMode, str]] = ..., overflow: _Optional[_Union[Overflow, str]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., idle_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., kill_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., labels: _Optional[_Mapping[str, str]] = ..., on_ask: _Optional[_Union[OnAsk, str]] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ..., session_name: _Optional[str] = ..., kept_shell: _Optional[_Union[KeptShell, _Mapping]] = ..., stop_when_left: _Optional[bool] = ..., umask: _Optional[int] = ..., args_bytes: _Optional[_Iterable[bytes]] = ..., cwd_bytes: _Optional[bytes] = ..., stdin_given: _Optional[bool] = ..., search_path: _Optional[_Iterable[bytes]] = ..., virtual_env: _Optional[bytes] = ...) -> None: ...
 
 class KeptShell(_message.Message):
     __slots__ = ()
@@ -240,7 +242,7 @@ class CreateTerminalResponse(_message.Message):
     def __init__(self, terminal: _Optional[_Union[Terminal, _Mapping]] = ...) -> None: ...
 
 class Terminal(_message.Message):
-    __slots__ = ("id", "session_id", "state", "command", "args", "cwd", "profile", "labels", "created_at", "started_at", "outcome", "receipt", "output", "pid", "output_byte_limit", "output_lost", "pty", "kept_shell")
+    __slots__ = ("id", "session_id", "state", "command", "args", "cwd", "profile", "labels", "created_at", "started_at", "outcome", "receipt", "output", "pid", "output_byte_limit", "output_lost", "pty", "kept_shell", "stdin_given")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -266,6 +268,7 @@ class Terminal(_message.Message):
     OUTPUT_LOST_FIELD_NUMBER: _ClassVar[int]
     PTY_FIELD_NUMBER: _ClassVar[int]
     KEPT_SHELL_FIELD_NUMBER: _ClassVar[int]
+    STDIN_GIVEN_FIELD_NUMBER: _ClassVar[int]
     id: str
     session_id: str
     state: TerminalState
@@ -284,7 +287,8 @@ class Terminal(_message.Message):
     output_lost: bool
     pty: Pty
     kept_shell: KeptShell
-    def __init__(self, id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[_Union[TerminalState, str]] = ..., command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., profile: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., outcome: _Optional[_Union[_outcome_pb2.Outcome, _Mapping]] = ..., receipt: _Optional[_Union[_outcome_pb2.Receipt, _Mapping]] = ..., output: _Optional[_Iterable[_Union[OutputPosition, _Mapping]]] = ..., pid: _Optional[int] = ..., output_byte_limit: _Optional[int] = ..., output_lost: _Optional[bool] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ..., kept_shell: _Optional[_Union[KeptShell, _Mapping]] = ...) -> None: ...
+    stdin_given: bool
+    def __init__(self, id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[_Union[TerminalState, str]] = ..., command: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., cwd: _Optional[str] = ..., profile: _Optional[str] = ..., labels: _Optional[_Mapping[str, str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., outcome: _Optional[_Union[_outcome_pb2.Outcome, _Mapping]] = ..., receipt: _Optional[_Union[_outcome_pb2.Receipt, _Mapping]] = ..., output: _Optional[_Iterable[_Union[OutputPosition, _Mapping]]] = ..., pid: _Optional[int] = ..., output_byte_limit: _Optional[int] = ..., output_lost: _Optional[bool] = ..., pty: _Optional[_Union[Pty, _Mapping]] = ..., kept_shell: _Optional[_Union[KeptShell, _Mapping]] = ..., stdin_given: _Optional[bool] = ...) -> None: ...
 
 class OutputPosition(_message.Message):
     __slots__ = ("stream", "oldest_offset", "next_offset")
