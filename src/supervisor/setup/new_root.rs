@@ -275,9 +275,11 @@ impl NewRoot {
         let staged = write_new(self.root.as_fd(), staging, mount)?;
         let detached = mount::copy(staged.as_fd(), c"", MountScope::Single)?;
         mount::restrict(detached.as_fd(), attributes, MountScope::Single)?;
-        // The mount keeps the file, so its temporary name can go.
+        // What has no name cannot be attached. The mount keeps the file, so its temporary name can go then, also when nothing was
+        // attached: it is used again.
+        let attached = mount::attach(detached.as_fd(), covered, c"");
         nix::unistd::unlinkat(self.root.as_fd(), staging, nix::unistd::UnlinkatFlags::NoRemoveDir)?;
-        mount::attach(detached.as_fd(), covered, c"")
+        attached
     }
 
     /// Leaves nothing to use of what is at a place. What has gone meanwhile, or was replaced by a link, is nothing to cover.
