@@ -2,7 +2,7 @@
 //!
 //! Covered are what governs commands, sockets on which the host's processes listen, and file systems that are mounted below: the
 //! kernel's and the machine's own always, others where nobody would look for what a command leaves. Nothing is searched
-//! but the session's own directories, and those only for a socket that is elsewhere than it was bound. Changes nothing.
+//! but directories in which commands work, and those only for a socket that is elsewhere than it was bound. Changes nothing.
 
 use std::{
     cell::OnceCell,
@@ -194,7 +194,7 @@ impl<'a> HiddenLocations<'a> {
         match (shown.is_recursive, shown.shown_for) {
             (false, _) => Visibility::Covered,
             (true, ShownFor::Session) => Visibility::ReadOnly,
-            (true, ShownFor::System | ShownFor::Profile) => Visibility::Shown,
+            (true, ShownFor::System | ShownFor::Profile | ShownFor::Writable) => Visibility::Shown,
         }
     }
 

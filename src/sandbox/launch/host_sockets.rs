@@ -3,7 +3,7 @@
 //!
 //! What is known of a socket is the name that it was bound by and its file's number. The name mostly leads to the file. Where it does
 //! not (it was relative, in another root, or the file has moved or has further names), the directories in which processes
-//! are come next, and then the session's own directories are searched. What comes later is not known here. Changes nothing.
+//! are come next, and then the directories that can be written, and the session's, are searched. What comes later is not known here. Changes nothing.
 
 use std::{
     cell::OnceCell,
@@ -36,11 +36,11 @@ use crate::{
 const SOCKETS: &str = "/proc/self/net/unix";
 /// What stands before a socket's path in its line.
 const FIELDS_BEFORE_SOCKET: usize = 7;
-/// The most entries of the session's directories that are searched for sockets.
+/// The most entries of directories that are searched for sockets.
 pub const MAX_SEARCHED: usize = 262_144;
 
 const BY_NAME_ONLY: &str = "the kernel has no unix_diag: sockets of the host are known by their names alone, and one that has another is not covered";
-const NOT_SEARCHED: &str = "a socket of the host is not where it was bound, and the session's directories have too many files to be searched \
+const NOT_SEARCHED: &str = "a socket of the host is not where it was bound, and the directories in which commands work have too many files to be searched \
                             for it";
 
 /// The sockets that the host's processes have bound to files, in this network namespace.
@@ -110,7 +110,12 @@ impl<'a> HostSockets<'a> {
         }
         if !wanted.is_empty() {
             let mut left = MAX_SEARCHED;
-            for directory in shown.iter().filter(|one| one.shown_for != ShownFor::System) {
+            let is_searched = |one: &&ShownDirectory<'_>| match one.shown_for {
+                ShownFor::Session | ShownFor::Writable => true,
+                // Whole systems and toolchains, which nobody works in.
+                ShownFor::System | ShownFor::Profile => false,
+            };
+            for directory in shown.iter().filter(is_searched) {
                 self.search(directory, &wanted, &mut left, &mut found.places);
             }
             if left == 0 {

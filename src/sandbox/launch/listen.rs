@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::error::LaunchError;
+use crate::sandbox::unix_socket::bind_in_directory;
 
 /// The supervisor's listening socket, in the sandbox's directory.
 pub(super) const CONTROL_SOCKET: &str = "control.sock";
@@ -18,8 +19,7 @@ pub(super) const CONTROL_SOCKET: &str = "control.sock";
 pub(super) fn listen(directory: &Path, name: &str) -> Result<UnixListener, LaunchError> {
     let path = directory.join(name);
     let error = |cause| LaunchError::State { path: path.clone(), cause };
-    let opened = open_directory(directory).map_err(error)?;
-    UnixListener::bind(short_path(opened.as_fd(), name)).map_err(error)
+    bind_in_directory(directory, name).map_err(error)
 }
 
 /// The file of a socket, by which nothing can be done but to look whether it is still there.

@@ -149,7 +149,7 @@ fn covers(
     let (read_only, writable) = (listed(&files.read_only)?, listed(&files.writable)?);
     let system = files.system.iter().filter(is_object).map(|path| (path.as_path(), ShownFor::System, true));
     let read_only = read_only.iter().map(|path| (path.as_path(), ShownFor::Profile, true));
-    let writable = writable.iter().map(|path| (path.as_path(), ShownFor::Profile, !ids.privileged));
+    let writable = writable.iter().map(|path| (path.as_path(), ShownFor::Writable, !ids.privileged));
     let roots = roots.iter().map(|root| (root.path.as_path(), ShownFor::Session, !ids.privileged));
     let shown = system.chain(read_only).chain(writable).chain(roots);
     let shown: Vec<_> = shown

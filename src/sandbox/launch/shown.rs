@@ -7,8 +7,10 @@ use std::path::Path;
 pub enum ShownFor {
     /// For everybody: the system's.
     System,
-    /// By the profile.
+    /// By the profile, to be read.
     Profile,
+    /// By the profile, to be written.
+    Writable,
     /// As a root of the session.
     Session,
 }

@@ -4,7 +4,7 @@ use std::{
     fs::OpenOptions,
     io,
     os::{
-        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, BorrowedFd, OwnedFd},
         unix::{fs::OpenOptionsExt as _, net::UnixListener},
     },
     path::Path,
@@ -23,6 +23,7 @@ use crate::{
             Host,
             warm_launcher::{LAUNCH_TIMEOUT, Launcher},
         },
+        unix_socket::bind_in_directory,
     },
     sys::fdpass::{self, FrameReceiver},
     wire::{
@@ -103,14 +104,11 @@ pub fn launch_blocking(host: &Host, launch: &ScreenLaunch<'_>) -> Result<ScreenP
 
 /// Listens in place of a process that has ended.
 fn listen(directory: &Path) -> io::Result<UnixListener> {
-    let opened =
-        OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(directory)?;
     match std::fs::remove_file(directory.join(SOCKET_NAME)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    // The path may be longer than a socket address.
-    let listener = UnixListener::bind(format!("/proc/self/fd/{}/{SOCKET_NAME}", opened.as_raw_fd()))?;
+    let listener = bind_in_directory(directory, SOCKET_NAME)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
