@@ -79,15 +79,23 @@ pub fn real_uid(process: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let Some(pid) = namespaced_pids(process)?.first().copied().filter(|pid| *pid > 0) else {
         return Ok(None);
     };
+    let Some(uid) = real_uid_of(pid)? else { return Ok(None) };
+    // As above: the number may have been another's.
+    let is_still_its = namespaced_pids(process)?.first() == Some(&pid);
+    Ok(is_still_its.then_some(uid))
+}
+
+/// The real user id of the process that has the number now, in our user namespace. `None` when there is no such process.
+///
+/// # Errors
+/// When /proc cannot be read.
+pub fn real_uid_of(pid: i32) -> io::Result<Option<u32>> {
     let Some(status) = read_of_process(pid, "status")? else { return Ok(None) };
     let uid = status
         .lines()
         .find_map(|line| line.strip_prefix("Uid:"))
         .and_then(|uids| uids.split_whitespace().next());
-    let uid = uid.and_then(|uid| uid.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
-    // As above: the number may have been another's.
-    let is_still_its = namespaced_pids(process)?.first() == Some(&pid);
-    Ok(is_still_its.then_some(uid))
+    uid.and_then(|uid| uid.parse().ok()).map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The id of this boot of the host.

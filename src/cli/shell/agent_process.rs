@@ -1,13 +1,15 @@
 //! The agent that has started this process, as far as /proc shows it: with it the session of its commands ends.
 //!
-//! A shell that was only started to run one line (`sh -c LINE`) is not the agent: the process that started it is.
+//! A shell that was only started to run one line (`sh -c LINE`) is not the agent: the process that started it is. Nor is a process of
+//! another user, to whom nobody's session can be bound: cron(8), su(1) and login(1) stay root's. There the outermost process of this
+//! user is the agent, down to this one itself.
 
 use std::{fs, io, os::unix::ffi::OsStrExt, path::Path};
 
 use crate::{
     cli::console::error::CliError,
     proto::v1::ProcessIdentity,
-    sys::process::{parent_of, start_ticks},
+    sys::process::{parent_of, real_uid_of, start_ticks},
 };
 
 /// How many shells may stand between the agent and this process.
@@ -28,14 +30,21 @@ impl AgentProcess {
     /// The agent of this process.
     pub(in crate::cli) fn find() -> Result<Self, CliError> {
         let unseen = |error| CliError::caused_by("cannot see the process that has started this one", error);
-        let mut pid = nix::unistd::getppid().as_raw();
-        let mut words = command_line(pid).map_err(unseen)?;
-        for _ in 0..SHELLS_MAX {
+        let own = nix::unistd::getuid().as_raw();
+        let is_own = |pid: i32| real_uid_of(pid).map(|uid| pid > 0 && uid == Some(own)).map_err(unseen);
+        let mut pid = std::process::id().cast_signed();
+        let mut words: Vec<String> =
+            std::env::args_os().take(1).map(|name| name.to_string_lossy().into_owned()).collect();
+        for _ in 0..=SHELLS_MAX {
+            let parent = parent_of(pid).map_err(unseen)?.unwrap_or_default();
+            if !is_own(parent)? {
+                break;
+            }
+            pid = parent;
+            words = command_line(pid).map_err(unseen)?;
             if !runs_one_line(&words) {
                 break;
             }
-            pid = parent_of(pid).map_err(unseen)?.filter(|parent| *parent > 0).unwrap_or(pid);
-            words = command_line(pid).map_err(unseen)?;
         }
         let program = words.first().map(|word| base_name(word).to_owned());
         let start_ticks = start_ticks(pid).map_err(unseen)?;

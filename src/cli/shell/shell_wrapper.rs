@@ -3,7 +3,11 @@
 //! Each call runs one line in the session of the agent that has started it, which the first call opens and which ends with the agent.
 //! Without a gateway nothing runs: no shell of the host is ever started.
 
-use std::{ffi::OsString, io::IsTerminal, path::PathBuf};
+use std::{
+    ffi::OsString,
+    io::IsTerminal,
+    path::{Path, PathBuf},
+};
 
 use clap::Args;
 use sha2::{Digest, Sha256};
@@ -31,6 +35,7 @@ use crate::{
         },
     },
     client::{self, FrontEnd},
+    printable,
     proto::v1,
 };
 
@@ -89,8 +94,9 @@ pub(in crate::cli) async fn run(arguments: ShellWrapperArguments) -> Result<u8, 
     let mut signals = TerminationSignals::install_for_command()
         .map_err(|error| CliError::caused_by("cannot take signals", error))?;
     let agent = AgentProcess::find()?;
-    let (mut create, carried) = request(&arguments)?;
-    let workspace = workspace(&agent, &arguments)?;
+    let named = real_paths(&arguments.root)?;
+    let (mut create, carried) = request(&arguments, &named)?;
+    let workspace = workspace(&agent, named, &arguments)?;
     create.session_name.clone_from(&workspace.name);
     let input = if create.pty.is_some() { Input::Forwarded } else { Input::of_stdin() };
     create.stdin_mode = match input {
@@ -155,9 +161,10 @@ async fn drive(
     Ok(ended)
 }
 
-/// The command, in this process's directory, and what is to be carried from its end.
+/// The command, in this process's directory or the workspace's, and what is to be carried from its end.
 fn request(
     arguments: &ShellWrapperArguments,
+    named: &[PathBuf],
 ) -> Result<(v1::CreateTerminalRequest, Option<CarriedDirectory>), CliError> {
     let mut call = ShellCall::of(arguments.arguments.iter().map(text).collect());
     let carried = match &mut call {
@@ -166,8 +173,8 @@ fn request(
         }
         ShellCall::Line(_) | ShellCall::Arguments(_) => None,
     };
-    let directory = std::env::current_dir()
-        .map_err(|error| CliError::caused_by("cannot find the working directory", error))?;
+    let is_at_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let directory = start_directory(named, is_at_terminal)?;
     let create = v1::CreateTerminalRequest {
         command: Some(v1::create_terminal_request::Command::Program(arguments.shell.clone())),
         args: call.into_arguments(),
@@ -179,12 +186,37 @@ fn request(
         on_ask: v1::OnAsk::Refuse.into(),
         ..client::new_terminal()
     };
-    let is_at_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let create = match attached::own_window().filter(|_| is_at_terminal) {
         Some(window) => run_attached::in_pty(create, window),
         None => create,
     };
     Ok((client::terminal_in_bytes(create), carried))
+}
+
+/// Where the command starts: where this process is, or in the first of the named directories if that is in none of them.
+///
+/// A login server and cron start a shell in the person's home or in `/`, which nobody has chosen and whose programs (scp, rsync, git)
+/// read what is said: it is said to a person at a terminal alone. Another directory was chosen, and it is said to whoever did.
+fn start_directory(named: &[PathBuf], is_at_terminal: bool) -> Result<PathBuf, CliError> {
+    let here = std::env::current_dir();
+    let Some(first) = named.first() else {
+        return here.map_err(|error| CliError::caused_by("cannot find the working directory", error));
+    };
+    let here = match here {
+        Ok(here) if named.iter().any(|root| here.starts_with(root)) => return Ok(here),
+        here => here.ok(),
+    };
+    let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
+    let is_chosen =
+        here.as_deref().is_some_and(|here| here != Path::new("/") && Some(here) != home.as_deref());
+    if is_at_terminal || is_chosen {
+        let here = here.as_deref().map_or("the working directory, which is gone,".into(), printable::path);
+        stdio::print_notice(&format!(
+            "{here} lies outside the workspace: the shell starts in {}",
+            printable::path(first)
+        ));
+    }
+    Ok(first.clone())
 }
 
 fn passed_on(named: &[EnvArgument]) -> Result<Vec<v1::EnvVar>, CliError> {
@@ -206,17 +238,18 @@ fn passed_on(named: &[EnvArgument]) -> Result<Vec<v1::EnvVar>, CliError> {
 /// The session of the agent's lines. Its name tells it from those of other agents, workspaces and profiles.
 fn workspace(
     agent: &AgentProcess,
+    named: Vec<PathBuf>,
     arguments: &ShellWrapperArguments,
 ) -> Result<v1::CreateSessionRequest, CliError> {
-    let (roots, extent) = match &arguments.root[..] {
-        [] => {
+    let (roots, extent) = match named {
+        named if named.is_empty() => {
             let directory = agent.directory().map_err(|error| {
                 CliError::caused_by("cannot find the agent's working directory", error)
                     .with_advice("name the workspace by --root or PROVOST_SHELL_ROOT")
             })?;
             (vec![directory], v1::WorkspaceExtent::Repository)
         }
-        named => (real_paths(named)?, v1::WorkspaceExtent::Unspecified),
+        named => (named, v1::WorkspaceExtent::Unspecified),
     };
     let roots: Vec<String> = roots.iter().map(text).collect();
     let profile = arguments.profile.clone().unwrap_or_default();
