@@ -7,6 +7,8 @@
         print(result.exit_code, result.output.decode())
 """
 
+# First: it says how gRPC is to be imported.
+from . import _fork as _fork  # isort: skip
 from ._aio import AsyncGateway, AsyncSession
 from ._shell import AsyncShell
 from ._sync import Gateway, Session, Shell, Terminal
@@ -16,6 +18,7 @@ from .errors import (
     ApprovalRequired,
     DeadlineExceeded,
     Denied,
+    Forked,
     GatewayUnavailable,
     InvalidField,
     NotFound,
@@ -23,6 +26,7 @@ from .errors import (
     ProvostError,
     QuotaReached,
     SpawnFailed,
+    UnsupportedRuntime,
 )
 from .types import (
     Approval,
@@ -58,6 +62,7 @@ __all__ = [
     "DeadlineExceeded",
     "Denied",
     "Exit",
+    "Forked",
     "Gap",
     "Gateway",
     "GatewayUnavailable",
@@ -83,4 +88,5 @@ __all__ = [
     "Stream",
     "Terminal",
     "TerminalInfo",
+    "UnsupportedRuntime",
 ]

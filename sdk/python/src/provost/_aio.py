@@ -12,6 +12,8 @@ from typing import Unpack
 
 from . import _text
 from ._connection import Connection, Method
+from ._opening import opening
+from ._runtime import shielded
 from ._shell import AsyncShell
 from ._terminal import AsyncTerminal, duration
 from ._text import Text
@@ -82,10 +84,14 @@ class AsyncGateway:
         """Closes the connection. Sessions and terminals live on."""
         await self._connection.close()
 
+    @opening
     async def open_session(
         self, roots: Sequence[str | os.PathLike[str]], **options: Unpack[SessionOptions]
     ) -> AsyncSession:
-        """Opens a session whose commands may write to the directories ``roots``. The first is the workspace."""
+        """Opens a session whose commands may write to the directories ``roots``. The first is the workspace.
+
+        ``async with gateway.open_session(roots) as session`` closes it at the end; awaited it stays open.
+        """
         ends = options.get("ends_with_process", True)
         request = sessions.CreateSessionRequest(
             env=_text.env(options.get("env")),
@@ -183,6 +189,7 @@ class AsyncSession:
         except NotFound:
             pass  # It has been closed.
 
+    @opening
     async def create(
         self, program: Text = "", *args: Text, shell_line: Text = "", **options: Unpack[CreateOptions]
     ) -> AsyncTerminal:
@@ -215,6 +222,7 @@ class AsyncSession:
         answer = await self._connection.call(_CREATE, request, timeout=options.get("timeout"))
         return AsyncTerminal(self._connection, self.id, answer.terminal.id)
 
+    @opening
     async def open_shell(self, program: str = "", **options: Unpack[ShellOptions]) -> AsyncShell:
         """Keeps a shell that runs line after line: bash, zsh, fish, dash or another; by default the profile's."""
         columns, rows = options.get("size", (80, 24))
@@ -277,14 +285,15 @@ class AsyncSession:
         split = options.get("split", False)
         try:
             streams = (Stream.STDOUT, Stream.STDERR) if split else (Stream.STDOUT,)
-            async with aclosing(_merged([terminal.attach(stream=stream) for stream in streams])) as pieces:
+            outputs = _merged([terminal.attach(stream=stream) for stream in streams])
+            async with aclosing(self._connection.caller.iterate(outputs)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, Gap):
                         raise OutputLost(f"{piece.end - piece.start} bytes were dropped at {piece.start}")
                     yield piece
             outcome = await terminal.wait()
         finally:
-            await asyncio.shield(terminal.release())
+            await shielded(terminal.release())
         yield Exit(outcome)
 
     async def run(

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import grpc
 import grpc.aio
 
+from . import _fork
+from ._runtime import Caller, now, refuse_patched_threads, sleep
 from .errors import GatewayUnavailable, ProvostError, from_rpc, is_outage
 
 #: The variable that names a gateway, as for ``provost run``.
@@ -20,6 +24,8 @@ VARIABLE = "PROVOST_GATEWAY"
 _MESSAGE_BYTES_MAX = 64 << 20
 _WAIT_MIN_S = 0.02
 _WAIT_MAX_S = 0.5
+#: How long a loop of another thread may take to give its channel up before a fork.
+_GIVE_UP_TIMEOUT_S = 1.0
 
 Request = TypeVar("Request", bound="Message")
 Response = TypeVar("Response", bound="Message")
@@ -51,28 +57,87 @@ def default_address() -> str:
 
 
 class Connection:
-    """A channel to a gateway and to those that come after it at the same address."""
+    """Channels to a gateway and to those that come after it at the same address: one for each event loop that calls."""
 
     def __init__(self, address: str | None, reconnect_for: float) -> None:
+        refuse_patched_threads()
         self.address = address or default_address()
+        self.caller = Caller()
         self._reconnect_for = reconnect_for
-        self._channel = grpc.aio.insecure_channel(
-            self.address,
-            options=[
-                ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
-                ("grpc.initial_reconnect_backoff_ms", 20),
-                ("grpc.min_reconnect_backoff_ms", 1_000),
-                ("grpc.max_reconnect_backoff_ms", 500),
-                # Little is on the way: a gateway that dies still has it (docs/decisions/0194).
-                ("grpc.http2.lookahead_bytes", 64 << 10),
-                ("grpc.http2.bdp_probe", 0),
-                # Repeating is decided here.
-                ("grpc.enable_retries", 0),
-            ],
-        )
+        self._channels: dict[asyncio.AbstractEventLoop, grpc.aio.Channel] = {}
+        #: Calls that are under way.
+        self._calls: set[object] = set()
+        self._closed = False
+        _fork.register(self)
+
+    @contextmanager
+    def _call(self) -> Iterator[Any]:
+        """The channel of the loop that runs, for one call."""
+        if self._closed:
+            raise RuntimeError("the gateway is closed")
+        call = object()
+        self._calls.add(call)
+        try:
+            yield self._channel()
+        finally:
+            self._calls.discard(call)
+
+    def _channel(self) -> grpc.aio.Channel:
+        loop = asyncio.get_running_loop()
+        if channel := self._channels.get(loop):
+            return channel
+        with _fork.making:
+            _fork.check()
+            for ended in [other for other in self._channels if other.is_closed()]:
+                del self._channels[ended]
+            self._channels[loop] = channel = grpc.aio.insecure_channel(
+                self.address,
+                options=[
+                    ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
+                    ("grpc.initial_reconnect_backoff_ms", 20),
+                    ("grpc.min_reconnect_backoff_ms", 1_000),
+                    ("grpc.max_reconnect_backoff_ms", 500),
+                    # Little is on the way: a gateway that dies still has it (docs/decisions/0194).
+                    ("grpc.http2.lookahead_bytes", 64 << 10),
+                    ("grpc.http2.bdp_probe", 0),
+                    # Repeating is decided here.
+                    ("grpc.enable_retries", 0),
+                ],
+            )
+        return channel
 
     async def close(self) -> None:
-        await self._channel.close()
+        await self.caller.run(self._close())
+        self.caller.close()
+
+    async def _close(self) -> None:
+        self._closed = True
+        if channel := self._channels.pop(asyncio.get_running_loop(), None):
+            await channel.close()
+        self._channels.clear()
+
+    def before_fork(self) -> bool:
+        """Gives the channels up, if nothing is under way on them: each in its loop, where that runs."""
+        for loop in list(self._channels):
+            if self._calls:
+                return True
+            if not loop.is_running() or _is_running_here(loop):
+                self._channels.pop(loop, None)
+                continue
+            given_up = threading.Event()
+            loop.call_soon_threadsafe(self._give_up, loop, given_up)
+            given_up.wait(_GIVE_UP_TIMEOUT_S)
+        return bool(self._channels)
+
+    def _give_up(self, loop: asyncio.AbstractEventLoop, given_up: threading.Event) -> None:
+        if not self._calls:
+            self._channels.pop(loop, None)
+        given_up.set()
+
+    def after_fork_in_child(self) -> None:
+        """What was under way is the parent's."""
+        _fork.of_parents.append((self._channels, self._calls))
+        self._channels, self._calls = {}, set()
 
     def outage(self) -> Outage:
         return Outage(self._reconnect_for)
@@ -86,6 +151,11 @@ class Connection:
         repeatable: bool = True,
     ) -> Response:
         """Calls a method with one response. ``repeatable``: whether doing it twice is as good as once."""
+        return await self.caller.run(self._repeated(method, request, timeout, repeatable))
+
+    async def _repeated(
+        self, method: Method[Request, Response], request: Request, timeout: float | None, repeatable: bool
+    ) -> Response:
         outage = self.outage()
         while True:
             try:
@@ -101,30 +171,35 @@ class Connection:
     async def _unary(
         self, method: Method[Request, Response], request: Request, timeout: float | None
     ) -> Response:
-        send: Any = self._channel.unary_unary(
-            method.path,
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=method.parse,
-        )
-        return cast(Response, await send(request, timeout=timeout))
+        with self._call() as channel:
+            send = channel.unary_unary(
+                method.path,
+                request_serializer=lambda message: message.SerializeToString(),
+                response_deserializer=method.parse,
+            )
+            return cast(Response, await send(request, timeout=timeout))
 
-    async def stream(
+    def stream(self, method: Method[Request, Response], request: Request) -> AsyncGenerator[Response]:
+        """Calls a method with many responses, once. Raises ``ProvostError``."""
+        return self.caller.iterate(self._streamed(method, request))
+
+    async def _streamed(
         self, method: Method[Request, Response], request: Request
     ) -> AsyncGenerator[Response]:
-        """Calls a method with many responses, once. Raises ``ProvostError``."""
-        send: Any = self._channel.unary_stream(
-            method.path,
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=method.parse,
-        )
-        call = send(request)
-        try:
-            async for response in call:
-                yield cast(Response, response)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc(error) from None
-        finally:
-            call.cancel()
+        with self._call() as channel:
+            send = channel.unary_stream(
+                method.path,
+                request_serializer=lambda message: message.SerializeToString(),
+                response_deserializer=method.parse,
+            )
+            call = send(request)
+            try:
+                async for response in call:
+                    yield cast(Response, response)
+            except grpc.aio.AioRpcError as error:
+                raise from_rpc(error) from None
+            finally:
+                call.cancel()
 
 
 class Outage:
@@ -142,13 +217,20 @@ class Outage:
 
     async def wait(self, failure: ProvostError) -> None:
         """Waits before the next attempt. Raises ``GatewayUnavailable`` when the time is over."""
-        now = asyncio.get_running_loop().time()
+        time = now()
         if self._since is None:
-            self._since = now
-        if now - self._since >= self._limit:
+            self._since = time
+        if time - self._since >= self._limit:
             raise _unavailable(failure)
-        await asyncio.sleep(self._wait)
+        await sleep(self._wait)
         self._wait = min(self._wait * 2, _WAIT_MAX_S)
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 def _unavailable(failure: ProvostError) -> GatewayUnavailable:

@@ -6,12 +6,12 @@ not known here.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Unpack
 
 from ._connection import Method
+from ._runtime import shielded
 from ._terminal import AsyncTerminal, duration
 from .errors import GatewayUnavailable, ProvostError, is_outage
 from .types import (
@@ -59,6 +59,7 @@ class AsyncShell(AsyncTerminal):
             quiet_limit=duration(options.get("quiet_limit")),
         )
         line_id = ""
+        end: LineEnd | None = None
         try:
             async with aclosing(self._connection.stream(_RUN_LINE, request)) as events:
                 async for event in events:
@@ -73,15 +74,17 @@ class AsyncShell(AsyncTerminal):
                     elif kind == "waits":
                         yield LineWaits(line_id)
                     elif kind == "end":
-                        yield LineEnd.of(event.end)
-                        return
+                        end = LineEnd.of(event.end)
         except ProvostError as error:
-            if not is_outage(error):
+            if not end and not is_outage(error):
                 raise
-            raise GatewayUnavailable(
-                error.message, code=error.code, reason=error.reason, metadata=error.metadata
-            ) from None
-        raise GatewayUnavailable("the gateway has ended the stream")
+            if not end:
+                raise GatewayUnavailable(
+                    error.message, code=error.code, reason=error.reason, metadata=error.metadata
+                ) from None
+        if not end:
+            raise GatewayUnavailable("the gateway has ended the stream")
+        yield end
 
     async def run_line(
         self,
@@ -118,7 +121,7 @@ class AsyncShell(AsyncTerminal):
         except BaseException:
             # Nobody waits for the line any more.
             if running:
-                await asyncio.shield(self.interrupt())
+                await shielded(self.interrupt())
             raise
         raise AssertionError("a line ends with LineEnd or with an error")
 

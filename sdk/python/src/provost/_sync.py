@@ -1,19 +1,19 @@
 """The client for ordinary code: the one for asyncio, on an event loop in a thread of its own.
 
-A generator that is not read to its end is closed with ``close()``, or when nothing refers to it any more. Gateways do not
-survive ``os.fork()``.
+A generator that is not read to its end is closed with ``close()``, or when nothing refers to it any more. A gateway and its
+sessions can be used in a forked process if no call was under way when it was forked; else calls there raise ``Forked``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Self, Unpack
 
+from . import _fork
 from ._aio import KEEP_BYTES, AsyncGateway, AsyncSession
+from ._runtime import LoopThread
 from ._shell import KEEP_LINE_BYTES, AsyncShell, LineEvent
 from ._terminal import AsyncTerminal
 from ._text import Text
@@ -35,50 +35,6 @@ from .types import (
     TerminalInfo,
 )
 
-T = TypeVar("T")
-
-
-class _Loop:
-    """An event loop in a thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="provost", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Does the work in the loop. Interrupted by Ctrl-C it cancels the work, and waits until that has cleaned up."""
-        cleaned_up = threading.Event()
-
-        async def watched() -> T:
-            try:
-                return await work
-            finally:
-                cleaned_up.set()
-
-        future = asyncio.run_coroutine_threadsafe(watched(), self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            if future.cancel():
-                cleaned_up.wait()
-            raise
-
-    def iterate(self, items: AsyncGenerator[T]) -> Generator[T]:
-        try:
-            while True:
-                try:
-                    yield self.run(anext(items))
-                except StopAsyncIteration:
-                    return
-        finally:
-            self.run(items.aclose())
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
 
 class Gateway:
     """A gateway, at ``address`` (``unix:PATH``), or where ``$PROVOST_GATEWAY`` says, or where it listens by default.
@@ -87,12 +43,8 @@ class Gateway:
     """
 
     def __init__(self, address: str | None = None, *, reconnect_for: float = 30.0) -> None:
-        self._loop = _Loop()
-
-        async def connect() -> AsyncGateway:
-            return AsyncGateway(address, reconnect_for=reconnect_for)
-
-        self._inner = self._loop.run(connect())
+        self._inner = AsyncGateway(address, reconnect_for=reconnect_for)
+        self._loop = LoopThread()
 
     def __enter__(self) -> Gateway:
         return self
@@ -107,8 +59,7 @@ class Gateway:
 
     def close(self) -> None:
         """Closes the connection. Sessions and terminals live on."""
-        self._loop.run(self._inner.close())
-        self._loop.close()
+        self._loop.close(self._inner.close)
 
     def open_session(
         self, roots: Sequence[str | os.PathLike[str]], **options: Unpack[SessionOptions]
@@ -142,9 +93,10 @@ class Gateway:
 class Session:
     """A session: its commands share a sandbox."""
 
-    def __init__(self, loop: _Loop, inner: AsyncSession) -> None:
+    def __init__(self, loop: LoopThread, inner: AsyncSession) -> None:
         self._loop = loop
         self._inner = inner
+        self._generation = _fork.generation
 
     def __enter__(self) -> Session:
         return self
@@ -155,7 +107,9 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        # A forked process that leaves the block leaves the session to its parent.
+        if self._generation == _fork.generation:
+            self.close()
 
     @property
     def id(self) -> str:
@@ -220,9 +174,10 @@ class Session:
 class Terminal:
     """A command, from its start until its release."""
 
-    def __init__(self, loop: _Loop, inner: AsyncTerminal) -> None:
+    def __init__(self, loop: LoopThread, inner: AsyncTerminal) -> None:
         self._loop = loop
         self._inner = inner
+        self._generation = _fork.generation
 
     def __enter__(self) -> Self:
         return self
@@ -233,7 +188,8 @@ class Terminal:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.release()
+        if self._generation == _fork.generation:
+            self.release()
 
     @property
     def id(self) -> str:
@@ -278,7 +234,7 @@ class Terminal:
 class Shell(Terminal):
     """A kept shell: a terminal in which lines run, one after the other. Directory, variables and functions stay."""
 
-    def __init__(self, loop: _Loop, inner: AsyncShell) -> None:
+    def __init__(self, loop: LoopThread, inner: AsyncShell) -> None:
         super().__init__(loop, inner)
         self._shell = inner
 

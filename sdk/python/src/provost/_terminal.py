@@ -73,6 +73,8 @@ class AsyncTerminal:
                 follow=follow,
             )
             failure: ProvostError = GatewayUnavailable("the gateway has ended the stream")
+            # Read to its end, the call leaves nothing behind that a fork would have to wait for.
+            at_end = False
             try:
                 async with aclosing(self._connection.stream(_STREAM, request)) as events:
                     async for event in events:
@@ -92,11 +94,13 @@ class AsyncTerminal:
                         elif event.end.output_lost:
                             raise OutputLost("the sandbox has ended, and its output with it", reason="OUTPUT_LOST")
                         elif not follow or event.end.state != terminals.TERMINAL_STATE_RUNNING:
-                            return
+                            at_end = True
             except ProvostError as error:
-                if not is_outage(error):
+                if not at_end and not is_outage(error):
                     raise
                 failure = error
+            if at_end:
+                return
             await outage.wait(failure)
 
     async def output(self, *, stream: Stream = Stream.STDOUT) -> tuple[bytes, bool]:

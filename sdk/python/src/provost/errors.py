@@ -105,6 +105,14 @@ class GatewayUnavailable(ProvostError):
     """No gateway answered for as long as ``reconnect_for`` says, or the call cannot be repeated."""
 
 
+class Forked(ProvostError, RuntimeError):
+    """This process was forked while calls were under way, and cannot make any."""
+
+
+class UnsupportedRuntime(ProvostError, RuntimeError):
+    """The client cannot work in this process, because threads were replaced in it."""
+
+
 class OutputLost(ProvostError):
     """Output was lost with the sandbox that held it, or dropped before it was read."""
 
