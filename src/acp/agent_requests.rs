@@ -19,12 +19,12 @@ use serde_json::value::RawValue;
 
 use super::{
     approval::permission_requests::PermissionRequests,
-    coverage::{AgentCoverage, NotCovered, StdioServers},
+    coverage::{AgentCoverage, NotCovered, OfferedServer},
     session::session::Workspace,
     terminal::terminals::AcpTerminals,
     tool_call::tool_calls::ToolCalls,
     wire::{
-        handshake::{self, AnsweredVersion, Handshake, StartsServers},
+        handshake::{self, AnsweredVersion, Handshake},
         message,
         raw_object::RawObject,
     },
@@ -72,12 +72,16 @@ enum PendingRequest {
         original: Option<Bytes>,
     },
     /// Opens a session that the agent names in its answer.
-    OpensNew(Workspace),
+    OpensNew {
+        workspace: Workspace,
+        tools: Option<OfferedServer>,
+    },
     /// Opens the session that it names.
     Opens {
         id: SessionId,
         workspace: Workspace,
         prior: PriorState,
+        tools: Option<OfferedServer>,
     },
     Ends(SessionId),
 }
@@ -125,7 +129,7 @@ impl AgentRequests {
 
     /// Remembers what a request will mean once it is answered, and gives it as the agent is to see it where that is not
     /// as it came.
-    pub(super) fn register(
+    pub(super) async fn register(
         self: &Arc<Self>,
         line: &Bytes,
         id: &RawValue,
@@ -140,10 +144,15 @@ impl AgentRequests {
         }
         let raw = params?;
         let params = serde_json::from_str::<SessionParams>(raw.get()).ok()?;
-        let asked = self.classify(method, params)?;
-        let rewritten = match &asked {
-            PendingRequest::OpensNew(workspace) | PendingRequest::Opens { workspace, .. } => {
-                self.coverage.offer_tools(line, raw, workspace)
+        let mut asked = self.classify(method, params)?;
+        let rewritten = match &mut asked {
+            PendingRequest::OpensNew { workspace, tools }
+            | PendingRequest::Opens { workspace, tools, .. } => {
+                let offered = self.coverage.offer_tools(line, raw, workspace).await;
+                offered.map(|(line, server)| {
+                    *tools = server;
+                    line
+                })
             }
             PendingRequest::Ends(session) => {
                 tokio::spawn(self.clone().close_after_timeout(message::id_key(id), session.clone()));
@@ -171,13 +180,15 @@ impl AgentRequests {
                 self.insert(id, PendingRequest::Initialize { later, original: None });
                 return Completion::AskAgain(original);
             }
-            (Some(PendingRequest::OpensNew(workspace)), Some(result)) => {
+            (Some(PendingRequest::OpensNew { workspace, tools }), Some(result)) => {
                 let id = RawObject::parse(result).and_then(|result| result.text("sessionId"));
-                if let Some(id) = id {
-                    self.session_opened(&SessionId::new(id), workspace).await;
+                if let Some(id) = id.map(SessionId::new) {
+                    self.coverage.keep(&id, tools);
+                    self.session_opened(&id, workspace).await;
                 }
             }
-            (Some(PendingRequest::Opens { id, workspace, prior: _ }), Some(_)) => {
+            (Some(PendingRequest::Opens { id, workspace, prior: _, tools }), Some(_)) => {
+                self.coverage.keep(&id, tools);
                 self.session_opened(&id, workspace).await;
             }
             // It could not be loaded: it is none, unless it was one before.
@@ -191,7 +202,7 @@ impl AgentRequests {
             (
                 Some(
                     PendingRequest::Initialize { .. }
-                    | PendingRequest::OpensNew(_)
+                    | PendingRequest::OpensNew { .. }
                     | PendingRequest::Opens { prior: PriorState::Known, .. }
                     | PendingRequest::Ends(_),
                 ),
@@ -204,12 +215,9 @@ impl AgentRequests {
 
     fn initialized(&self, result: &RawValue, later: Option<f64>) -> Completion {
         match self.handshake.judge(result, later) {
-            AnsweredVersion::WithTerminals => {}
-            AnsweredVersion::Later { version, starts_servers } => {
-                self.coverage.set_servers(match starts_servers {
-                    StartsServers::Yes => StdioServers::Typed,
-                    StartsServers::No => StdioServers::Unsupported,
-                });
+            AnsweredVersion::WithTerminals(transport) => self.coverage.set_transport(transport),
+            AnsweredVersion::Later { version, transport } => {
+                self.coverage.set_transport(transport);
                 self.coverage.is_lacking(NotCovered::Version(version));
             }
             AnsweredVersion::Refused(error) => {
@@ -239,7 +247,7 @@ impl AgentRequests {
             None => known.clone()?,
         };
         if method == names.session_new || method == SESSION_FORK {
-            return Some(PendingRequest::OpensNew(workspace));
+            return Some(PendingRequest::OpensNew { workspace, tools: None });
         }
         let id = params.session_id?;
         let before = if known.is_some() { PriorState::Known } else { PriorState::Unknown };
@@ -247,7 +255,7 @@ impl AgentRequests {
             // It may run commands before it is answered that it is loaded.
             self.terminals.open_session(&id, workspace.cwd.clone(), workspace.additional.clone());
         }
-        Some(PendingRequest::Opens { id, workspace, prior: before })
+        Some(PendingRequest::Opens { id, workspace, prior: before, tools: None })
     }
 
     fn insert(&self, id: &RawValue, what: PendingRequest) {
@@ -263,6 +271,7 @@ impl AgentRequests {
     fn end_session(&self, session: SessionId) {
         let tool_calls = self.tool_calls.clone();
         self.permissions.cancel(&session);
+        self.coverage.session_ended(&session);
         let closed = self.terminals.close_session(&session);
         tokio::spawn(async move {
             closed.await;

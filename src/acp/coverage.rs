@@ -1,25 +1,36 @@
 //! Whether an agent's commands come here, and what is done where they do not.
 //!
 //! An agent that does not ask for terminals runs its commands where it runs itself. Then the person who started it is told, the
-//! journal says so of each session, and each session gets `provost mcp` as one more MCP server, with the session's
+//! journal says so of each session, and each session gets the tools of `provost mcp` as one more MCP server, with the session's
 //! directories. That covers the commands that the agent runs by these tools, and no others. Nothing is decided here, and the
 //! editor's own servers stay as they are.
+//!
+//! An agent that says that it takes servers over HTTP gets them so, for as long as the session is open: agents that drop the ones on
+//! stdio without a word, which the protocol has all of them take, say no more of themselves than agents that start them (decision 0467).
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
+    io,
     path::{Path, PathBuf},
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard},
 };
 
+use agent_client_protocol_schema::v1::SessionId;
 use serde_json::{
     json,
     value::{RawValue, to_raw_value},
 };
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::DropGuard;
 
 use super::{
     session::{session::Workspace, sessions::SharedDirectories},
-    wire::{encode, raw_object::RawObject},
+    wire::{encode, handshake::McpTransport, raw_object::RawObject},
 };
+
+/// Sessions that have their tools over HTTP at once, each with a listener. Further ones get none.
+pub const HTTP_SERVERS_MAX: usize = 64;
 
 /// The name of the server, where the editor has none of this name.
 const SERVER_NAME: &str = "provost";
@@ -27,8 +38,26 @@ const SERVER_NAME: &str = "provost";
 /// Tells the person who started this something, in one line.
 pub type NoticeSink = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How `provost mcp` is started so that it uses the gateway of this connection.
-#[derive(Debug, Clone)]
+/// Serves the tools over HTTP from within this process: with these directories to write in, and these to read.
+pub type HttpTools = Arc<
+    dyn Fn(Vec<PathBuf>, Vec<PathBuf>) -> Pin<Box<dyn Future<Output = io::Result<HttpServer>> + Send>>
+        + Send
+        + Sync,
+>;
+
+/// A server of the tools. It ends when this is dropped.
+#[derive(Debug)]
+pub struct HttpServer {
+    /// Where it is.
+    pub url: String,
+    /// What a client has to bring as `Authorization: Bearer`.
+    pub token: String,
+    /// Ends it.
+    pub stop: DropGuard,
+}
+
+/// How the tools of `provost mcp` are served so that they use the gateway of this connection.
+#[derive(Clone)]
 pub struct ToolServer {
     /// This program; absolute.
     pub program: PathBuf,
@@ -38,6 +67,8 @@ pub struct ToolServer {
     pub profile: Option<String>,
     /// What every session has alongside its own directories.
     pub shared: SharedDirectories,
+    /// For agents that take servers over HTTP.
+    pub http: HttpTools,
 }
 
 /// What is known of an agent before it runs.
@@ -61,15 +92,11 @@ pub(super) enum NotCovered {
     CommandRun,
 }
 
-/// How an agent takes MCP servers that it is to start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StdioServers {
-    /// As version 1 writes them.
-    Untyped,
-    /// As later versions write them.
-    Typed,
-    /// Not at all.
-    Unsupported,
+/// A server over HTTP that a session was given, and its place among them.
+#[derive(Debug)]
+pub(super) struct OfferedServer {
+    _server: HttpServer,
+    _place: OwnedSemaphorePermit,
 }
 
 /// One agent's.
@@ -77,13 +104,19 @@ pub(super) struct AgentCoverage {
     tools: Option<ToolServer>,
     /// None of a confined agent: what it runs itself is confined with it.
     notice: Option<NoticeSink>,
+    places: Arc<Semaphore>,
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     told: Vec<NotCovered>,
-    servers: StdioServers,
+    /// How the agent takes MCP servers, from its answer to `initialize` on.
+    transport: Option<McpTransport>,
+    /// Of sessions that are open.
+    servers: HashMap<SessionId, OfferedServer>,
+    /// The person knows that a session has no tools.
+    is_failure_told: bool,
 }
 
 impl AgentCoverage {
@@ -93,8 +126,7 @@ impl AgentCoverage {
         notice: NoticeSink,
         expected: ExpectedTerminals,
     ) -> Arc<Self> {
-        let state = Mutex::new(State { told: Vec::new(), servers: StdioServers::Untyped });
-        let coverage = Self { tools, notice: Some(notice), state };
+        let coverage = Self::new(tools, Some(notice));
         if expected == ExpectedTerminals::NotRequested {
             coverage.is_lacking(NotCovered::Expected);
         }
@@ -103,22 +135,27 @@ impl AgentCoverage {
 
     /// Of an agent that is confined as a whole: nothing of it is left uncovered.
     pub(super) fn confined() -> Arc<Self> {
-        let state = Mutex::new(State { told: Vec::new(), servers: StdioServers::Unsupported });
-        Arc::new(Self { tools: None, notice: None, state })
+        Arc::new(Self::new(None, None))
+    }
+
+    fn new(tools: Option<ToolServer>, notice: Option<NoticeSink>) -> Self {
+        Self { tools, notice, places: Arc::new(Semaphore::new(HTTP_SERVERS_MAX)), state: Mutex::default() }
     }
 
     /// The agent's commands are not covered. Tells the person, of each reason once.
     pub(super) fn is_lacking(&self, reason: NotCovered) {
         let Some(notice) = &self.notice else { return };
-        {
+        let transport = {
             let mut state = self.lock();
             if state.told.contains(&reason) {
                 return;
             }
             state.told.push(reason);
-        }
+            state.transport
+        };
         tracing::warn!(?reason, "commands of the agent are not covered");
-        notice(&self.sentence(reason));
+        let tools = transport.and_then(|transport| self.tools_sentence(transport, reason));
+        notice(&sentence(reason, &tools.unwrap_or_default()));
     }
 
     /// Whether the journal is to say of each session that the agent's commands are not covered in it.
@@ -126,23 +163,41 @@ impl AgentCoverage {
         self.lock().told.iter().any(|reason| *reason != NotCovered::CommandRun)
     }
 
-    /// How the agent takes servers, as it has said in its answer to `initialize`.
-    pub(super) fn set_servers(&self, servers: StdioServers) {
-        self.lock().servers = servers;
+    /// How the agent takes servers, as it has said in its answer to `initialize`. Who was told before that what the agent runs is
+    /// not covered hears now of the tools.
+    pub(super) fn set_transport(&self, transport: McpTransport) {
+        let told = {
+            let mut state = self.lock();
+            let is_first = state.transport.replace(transport).is_none();
+            state.told.first().copied().filter(|_| is_first)
+        };
+        tracing::info!(?transport, "how the agent takes MCP servers");
+        if let (Some(notice), Some(reason)) = (&self.notice, told)
+            && let Some(sentence) = self.tools_sentence(transport, reason)
+        {
+            notice(&format!("notice:{sentence}"));
+        }
     }
 
-    /// A request that opens a session in this workspace, with the tools among its MCP servers. None where it goes on as it came.
-    pub(super) fn offer_tools(
+    /// A request that opens a session in this workspace, with the tools among its MCP servers, and the server that the session is
+    /// to keep. None where it goes on as it came.
+    pub(super) async fn offer_tools(
         &self,
         line: &[u8],
         params: &RawValue,
         workspace: &Workspace,
-    ) -> Option<Vec<u8>> {
-        let servers = {
-            let state = self.lock();
-            if state.told.is_empty() { StdioServers::Unsupported } else { state.servers }
-        };
+    ) -> Option<(Vec<u8>, Option<OfferedServer>)> {
         let tools = self.tools.as_ref()?;
+        let transport = {
+            let state = self.lock();
+            if state.told.is_empty() {
+                return None;
+            }
+            state.transport.unwrap_or_default()
+        };
+        if transport == McpTransport::Unsupported {
+            return None;
+        }
         let mut params = RawObject::parse(params)?;
         let given: Option<Vec<Box<RawValue>>> = match params.get("mcpServers") {
             None => None,
@@ -150,36 +205,69 @@ impl AgentCoverage {
             Some(given) => serde_json::from_str(given.get()).ok()?,
         };
         let mut all = given.unwrap_or_default();
-        all.push(tools.entry(servers, &unused_name(&all), workspace)?);
+        let name = unused_name(&all);
+        let offered = match transport {
+            McpTransport::Http => self.serve(tools, &name, workspace).await,
+            McpTransport::StdioUntyped | McpTransport::StdioTyped | McpTransport::Unsupported => {
+                let entry = tools.entry(transport, &name, workspace).map(|entry| (entry, None));
+                entry.ok_or_else(|| io::Error::other("a path is no UTF-8"))
+            }
+        };
+        let (entry, server) = offered.map_err(|error| self.has_no_tools(&error)).ok()?;
+        all.push(entry);
         params.set("mcpServers", &all);
-        encode::with_params(line, &params)
+        Some((encode::with_params(line, &params)?, server))
     }
 
-    fn sentence(&self, reason: NotCovered) -> String {
-        let what = match reason {
-            NotCovered::Expected => {
-                "this agent runs commands itself: those are neither judged nor confined".to_owned()
-            }
-            NotCovered::Version(version) => format!(
-                "this agent speaks version {version} of the protocol, in which it runs commands itself: those are neither \
-                 judged nor confined"
-            ),
-            NotCovered::CommandRun => {
-                "this agent has run a command itself instead of asking for a terminal: that command \
-                                       was neither judged nor confined"
-                    .to_owned()
+    /// A session is open, with the server that it was given. One that it had before ends.
+    pub(super) fn keep(&self, session: &SessionId, server: Option<OfferedServer>) {
+        if let Some(server) = server {
+            self.lock().servers.insert(session.clone(), server);
+        }
+    }
+
+    /// A session is over, and its server.
+    pub(super) fn session_ended(&self, session: &SessionId) {
+        self.lock().servers.remove(session);
+    }
+
+    /// Serves the tools for a session, and gives the entry by which the agent finds them.
+    async fn serve(
+        &self,
+        tools: &ToolServer,
+        name: &str,
+        workspace: &Workspace,
+    ) -> io::Result<(Box<RawValue>, Option<OfferedServer>)> {
+        let place = self.places.clone().try_acquire_owned().map_err(|_| {
+            io::Error::other(format!("{HTTP_SERVERS_MAX} sessions have their tools over HTTP already"))
+        })?;
+        let (writable, read_only) = (tools.writable(workspace), tools.shared.read_only.iter());
+        let server = (tools.http)(writable.cloned().collect(), read_only.cloned().collect()).await?;
+        let authorization = json!({ "name": "Authorization", "value": format!("Bearer {}", server.token) });
+        let entry = json!({ "type": "http", "name": name, "url": server.url, "headers": [authorization] });
+        Ok((to_raw_value(&entry)?, Some(OfferedServer { _server: server, _place: place })))
+    }
+
+    /// Says once, and logs each time, that a session is without the tools that were promised.
+    fn has_no_tools(&self, error: &io::Error) {
+        tracing::warn!(%error, "a session of the agent's has no tools");
+        let is_told = std::mem::replace(&mut self.lock().is_failure_told, true);
+        if let (Some(notice), false) = (&self.notice, is_told) {
+            notice(&format!("notice: a session of the agent's gets no tools of `provost mcp`: {error}"));
+        }
+    }
+
+    fn tools_sentence(&self, transport: McpTransport, reason: NotCovered) -> Option<String> {
+        self.tools.as_ref()?;
+        let whose = if reason == NotCovered::CommandRun { "Its next sessions" } else { "Its sessions" };
+        let how = match transport {
+            McpTransport::StdioUntyped | McpTransport::StdioTyped => "on stdio",
+            McpTransport::Http => "over HTTP",
+            McpTransport::Unsupported => {
+                return Some(" It takes no MCP server on stdio or over HTTP, and gets no tools.".to_owned());
             }
         };
-        let tools = match (&self.tools, reason) {
-            (None, _) => "",
-            (Some(_), NotCovered::CommandRun) => " Its next sessions get the tools of `provost mcp`.",
-            (Some(_), NotCovered::Expected | NotCovered::Version(_)) => {
-                " Its sessions get the tools of `provost mcp`."
-            }
-        };
-        format!(
-            "notice: {what}.{tools} To confine the whole agent, start it with `provost acp --confine-agent`"
-        )
+        Some(format!(" {whose} get the tools of `provost mcp`, as an MCP server {how}."))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -193,28 +281,49 @@ impl std::fmt::Debug for AgentCoverage {
     }
 }
 
+/// What a person is told, with what is known of the tools.
+fn sentence(reason: NotCovered, tools: &str) -> String {
+    let what = match reason {
+        NotCovered::Expected => {
+            "this agent runs commands itself: those are neither judged nor confined".to_owned()
+        }
+        NotCovered::Version(version) => format!(
+            "this agent speaks version {version} of the protocol, in which it runs commands itself: those are neither judged \
+             nor confined"
+        ),
+        NotCovered::CommandRun => {
+            "this agent has run a command itself instead of asking for a terminal: that command was \
+                                   neither judged nor confined"
+                .to_owned()
+        }
+    };
+    format!("notice: {what}.{tools} To confine the whole agent, start it with `provost acp --confine-agent`")
+}
+
 impl ToolServer {
-    /// The server as an entry of `mcpServers`. None where the agent takes none, or a path is no text.
-    fn entry(&self, servers: StdioServers, name: &str, workspace: &Workspace) -> Option<Box<RawValue>> {
+    /// The directories that commands may write in, as the gateway's own session of this workspace has them.
+    fn writable<'a>(&'a self, workspace: &'a Workspace) -> impl Iterator<Item = &'a PathBuf> {
+        let there = workspace.additional.iter().filter(|path| path.is_absolute() && path.is_dir());
+        std::iter::once(&workspace.cwd).chain(there).chain(&self.shared.writable)
+    }
+
+    /// The server on stdio as an entry of `mcpServers`. None where a path is no text.
+    fn entry(&self, transport: McpTransport, name: &str, workspace: &Workspace) -> Option<Box<RawValue>> {
         let mut args = vec!["mcp".to_owned(), "--gateway".to_owned(), self.gateway.clone()];
         args.push("--repository".to_owned());
         if let Some(profile) = &self.profile {
             args.extend(["--profile".to_owned(), profile.clone()]);
         }
-        // As the gateway's own session of this workspace has them.
-        let there = workspace.additional.iter().filter(|path| path.is_absolute() && path.is_dir());
-        let writable = std::iter::once(&workspace.cwd).chain(there).chain(&self.shared.writable);
-        for (option, path) in writable
+        for (option, path) in self
+            .writable(workspace)
             .map(|path| ("--root", path))
             .chain(self.shared.read_only.iter().map(|path| ("--ro", path)))
         {
             args.extend([option.to_owned(), text(path)?]);
         }
         let mut entry = json!({ "name": name, "command": text(&self.program)?, "args": args, "env": [] });
-        match servers {
-            StdioServers::Untyped => {}
-            StdioServers::Typed => entry["type"] = "stdio".into(),
-            StdioServers::Unsupported => return None,
+        if transport == McpTransport::StdioTyped {
+            entry["type"] = "stdio".into();
         }
         to_raw_value(&entry).ok()
     }
@@ -245,6 +354,12 @@ mod tests {
             gateway: "unix:/run/g".to_owned(),
             profile: Some("p".to_owned()),
             shared: SharedDirectories { writable: vec!["/w".into()], read_only: vec!["/r".into()] },
+            http: Arc::new(|writable, read_only| {
+                assert_eq!((writable, read_only), (vec!["/project".into(), "/w".into()], vec!["/r".into()]));
+                let (url, token) = ("http://127.0.0.1:1/mcp".to_owned(), "secret".to_owned());
+                let stop = tokio_util::sync::CancellationToken::new().drop_guard();
+                Box::pin(async { Ok(HttpServer { url, token, stop }) })
+            }),
         };
         let coverage = AgentCoverage::on_host(Some(tools), Arc::new(|_| {}), ExpectedTerminals::Requested);
         if let Some(reason) = reason {
@@ -253,38 +368,41 @@ mod tests {
         coverage
     }
 
-    fn offered(coverage: &AgentCoverage, params: &str) -> Option<String> {
+    async fn offered(coverage: &AgentCoverage, params: &str) -> Option<String> {
         let raw = RawValue::from_string(params.to_owned()).unwrap();
         let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"session/new","params":{params}}}"#);
         let workspace = Workspace { cwd: "/project".into(), additional: vec!["/no/such/directory".into()] };
-        coverage.offer_tools(line.as_bytes(), &raw, &workspace).map(|line| String::from_utf8(line).unwrap())
+        let (line, server) = coverage.offer_tools(line.as_bytes(), &raw, &workspace).await?;
+        coverage.keep(&SessionId::new("s"), server);
+        Some(String::from_utf8(line).unwrap())
     }
 
     const ENTRY: &str = r#""command":"/usr/bin/provost","args":["mcp","--gateway","unix:/run/g","--repository","--profile","p","--root","/project","--root","/w","--ro","/r"],"env":[]"#;
 
-    #[test]
-    fn only_an_agent_whose_commands_are_not_covered_gets_the_tools() {
-        assert_eq!(offered(&coverage(None), r#"{"cwd":"/project","mcpServers":[]}"#), None);
+    #[tokio::test]
+    async fn only_an_agent_whose_commands_are_not_covered_gets_the_tools() {
+        assert_eq!(offered(&coverage(None), r#"{"cwd":"/project","mcpServers":[]}"#).await, None);
         let not_covered = coverage(Some(NotCovered::CommandRun));
         for given in ["[]", "null"] {
-            let line =
-                offered(&not_covered, &format!(r#"{{"cwd":"/project","mcpServers":{given}}}"#)).unwrap();
+            let line = offered(&not_covered, &format!(r#"{{"cwd":"/project","mcpServers":{given}}}"#))
+                .await
+                .unwrap();
             let expected = format!(r#""mcpServers":[{{"name":"provost",{ENTRY}}}]"#);
             assert!(line.contains(&expected), "{line}");
         }
-        assert!(offered(&not_covered, r#"{"cwd":"/project"}"#).unwrap().contains(ENTRY));
-        assert_eq!(offered(&not_covered, r#"{"cwd":"/project","mcpServers":{}}"#), None);
+        assert!(offered(&not_covered, r#"{"cwd":"/project"}"#).await.unwrap().contains(ENTRY));
+        assert_eq!(offered(&not_covered, r#"{"cwd":"/project","mcpServers":{}}"#).await, None);
         let confined = AgentCoverage::confined();
         confined.is_lacking(NotCovered::CommandRun);
-        assert_eq!(offered(&confined, r#"{"cwd":"/project","mcpServers":[]}"#), None);
+        assert_eq!(offered(&confined, r#"{"cwd":"/project","mcpServers":[]}"#).await, None);
     }
 
-    #[test]
-    fn the_editors_servers_stay_as_they_were_written_and_keep_their_names() {
+    #[tokio::test]
+    async fn the_editors_servers_stay_as_they_were_written_and_keep_their_names() {
         let own = r#"{"name": "provost", "command":"/x","n":1.00}, {"name":"provost-2"},"odd""#;
         let line =
             offered(&coverage(Some(NotCovered::Version(2))), &format!(r#"{{"mcpServers":[{own}],"z":1e3}}"#));
-        let line = line.unwrap();
+        let line = line.await.unwrap();
         for kept in
             [r#"{"name": "provost", "command":"/x","n":1.00}"#, r#""odd",{"name":"provost-3""#, r#""z":1e3"#]
         {
@@ -292,13 +410,35 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_later_version_names_the_kind_of_server_and_may_take_none() {
+    #[tokio::test]
+    async fn a_later_version_names_the_kind_of_server_and_may_take_none() {
         let newer = coverage(Some(NotCovered::Version(2)));
-        newer.set_servers(StdioServers::Typed);
-        assert!(offered(&newer, r#"{"mcpServers":[]}"#).unwrap().contains(r#""type":"stdio""#));
-        newer.set_servers(StdioServers::Unsupported);
-        assert_eq!(offered(&newer, r#"{"mcpServers":[]}"#), None);
+        newer.set_transport(McpTransport::StdioTyped);
+        assert!(offered(&newer, r#"{"mcpServers":[]}"#).await.unwrap().contains(r#""type":"stdio""#));
+        newer.set_transport(McpTransport::Unsupported);
+        assert_eq!(offered(&newer, r#"{"mcpServers":[]}"#).await, None);
+    }
+
+    #[tokio::test]
+    async fn over_http_a_session_has_a_server_of_its_own_until_it_ends() {
+        let told = coverage(Some(NotCovered::CommandRun));
+        told.set_transport(McpTransport::Http);
+        let line = offered(&told, r#"{"mcpServers":[]}"#).await.unwrap();
+        for part in [
+            r#""type":"http""#,
+            r#""url":"http://127.0.0.1:1/mcp""#,
+            r#""value":"Bearer secret""#,
+            r#""name":"provost""#,
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+        assert_eq!(told.places.available_permits(), HTTP_SERVERS_MAX - 1);
+        offered(&told, r#"{"mcpServers":[]}"#).await.unwrap();
+        assert_eq!(told.places.available_permits(), HTTP_SERVERS_MAX - 1, "the one before ends");
+        told.session_ended(&SessionId::new("s"));
+        assert_eq!(told.places.available_permits(), HTTP_SERVERS_MAX);
+        let _all = told.places.clone().try_acquire_many_owned(HTTP_SERVERS_MAX as u32).unwrap();
+        assert_eq!(offered(&told, r#"{"mcpServers":[]}"#).await, None);
     }
 
     #[test]

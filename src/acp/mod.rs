@@ -27,7 +27,7 @@ pub use approval::{
     permission_requests::QUESTIONS_MAX,
 };
 pub use connection::{ShimError, ShimExit, ShimOptions, run};
-pub use coverage::{ExpectedTerminals, NoticeSink, ToolServer};
+pub use coverage::{ExpectedTerminals, HTTP_SERVERS_MAX, HttpServer, HttpTools, NoticeSink, ToolServer};
 pub use in_flight::IN_FLIGHT_MAX;
 pub use session::{
     session::{KeptShells, SessionShell, Workspace},

@@ -197,7 +197,7 @@ impl Shim {
         }
         match message {
             Message::Request { id, method, params } => {
-                let rewritten = self.agent_requests.register(line, id, &method, params);
+                let rewritten = self.agent_requests.register(line, id, &method, params).await;
                 self.agent.send(rewritten.map_or_else(|| line.clone(), Bytes::from)).await
             }
             // The agent did not ask, and is not answered.

@@ -1,7 +1,12 @@
 //! Agents that do not ask for terminals: what the person, the journal and the editor are told, and that their sessions get the
 //! tools of `provost mcp`, which run commands where the session's terminals would.
 
-use std::process::Command;
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 
@@ -60,6 +65,42 @@ fn run_by(server: &Value, line: &str) -> String {
     };
     assert!(tools.leave().success());
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
+/// As `run_by`, over HTTP with what the entry names. None where nobody listens.
+fn run_over_http(server: &Value, line: &str) -> Option<String> {
+    let (url, header) = (server["url"].as_str().expect("a URL"), &server["headers"][0]);
+    let address =
+        url.strip_prefix("http://").and_then(|rest| rest.strip_suffix("/mcp")).expect("the endpoint");
+    let post = |session: Option<&str>, message: Value| {
+        let body = message.to_string();
+        let session = session.map(|id| format!("Mcp-Session-Id: {id}\r\n")).unwrap_or_default();
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: {address}\r\n{}: {}\r\nContent-Type: application/json\r\n\
+             Accept: application/json, text/event-stream\r\n{session}Connection: close\r\nContent-Length: {}\r\n\r\n",
+            header["name"].as_str().expect("text"),
+            header["value"].as_str().expect("text"),
+            body.len()
+        );
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.write_all(format!("{head}{body}").as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        Some(answer)
+    };
+    let client =
+        json!({"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"agent","version":"1"}});
+    let opened = post(None, json!({"jsonrpc":"2.0","id":1,"method":"initialize","params":client}))?;
+    let session = opened
+        .lines()
+        .find_map(|line| line.to_lowercase().strip_prefix("mcp-session-id: ").map(str::to_owned));
+    let session = session.unwrap_or_else(|| panic!("{opened}"));
+    post(Some(&session), json!({"jsonrpc":"2.0","method":"notifications/initialized"}))?;
+    post(
+        Some(&session),
+        json!({"jsonrpc":"2.0","id":2,"method":"tools/call",
+            "params":{"name":"run_command","arguments":{"command":line}}}),
+    )
 }
 
 fn records(journal: &str) -> Vec<Value> {
@@ -124,13 +165,15 @@ fn an_agent_that_refuses_version_one_is_asked_as_its_editor_asked() {
     let refusal = json!({"code":-32022,"message":"unsupported","data":{"requested":1,"supported":[2]}});
     peer.agent_sends(json!({"jsonrpc":"2.0","id":5,"error":refusal}));
     assert_eq!(peer.agent_receives(), original);
-    // It takes no servers on stdio, and would refuse a session with one.
-    let answer = later_agent(json!({"http":{}}));
+    // It takes no servers on stdio or over HTTP, and would refuse a session with one.
+    let answer = later_agent(json!({"sse":{}}));
     peer.agent_sends(answer.clone());
     assert_eq!(peer.editor_receives(), answer, "it is the first that the editor hears");
     assert!(servers_of(&mut peer, "session/new", "s").is_empty());
     peer.editor_disconnects();
-    assert!(peer.end().1.contains("--confine-agent"));
+    let (_, said) = peer.end();
+    assert!(said.contains("--confine-agent") && said.contains("gets no tools"), "{said}");
+    assert!(!said.contains("get the tools"), "{said}");
 
     // Asked once more and no more; an editor of version 1 has nothing else to ask for.
     for version in [2, 1] {
@@ -145,6 +188,50 @@ fn an_agent_that_refuses_version_one_is_asked_as_its_editor_asked() {
         }
         assert_eq!(peer.editor_receives(), error);
     }
+}
+
+#[test]
+fn an_agent_that_takes_servers_over_http_gets_the_tools_so_for_as_long_as_its_session() {
+    let secret = tempfile::NamedTempFile::new_in("/var/tmp").expect("a file of the host");
+    let look = format!("pwd; grep Seccomp: /proc/self/status; ls {}", secret.path().display());
+    let outside = Command::new("sh").args(["-c", &look]).output().expect("a shell");
+    assert!(outside.status.success(), "the file can be seen outside");
+
+    let mut peer = ShimPeer::start(&["--offer-tools"]);
+    peer.editor_sends(json!({"jsonrpc":"2.0","id":5,"method":"initialize","params":{"protocolVersion":1}}));
+    peer.agent_receives();
+    // As Copilot answers, which drops servers on stdio without a word.
+    let answer = json!({"jsonrpc":"2.0","id":5,"result":{"protocolVersion":1,
+        "agentCapabilities":{"loadSession":true,"mcpCapabilities":{"http":true,"sse":true}}}});
+    peer.agent_sends(answer.clone());
+    assert_eq!(peer.editor_receives(), answer);
+    let first = servers_of(&mut peer, "session/new", "first").remove(0);
+    let second = servers_of(&mut peer, "session/new", "second").remove(0);
+    assert_eq!((&first["type"], &first["name"]), (&json!("http"), &json!("provost-2")));
+    assert_ne!(first["url"], second["url"], "each session has its own");
+    let seen = run_over_http(&first, &look).expect("it listens");
+    let here = peer.workspace.canonicalize().expect("it is there").display().to_string();
+    for expected in ["Seccomp:\\t2", "No such file", &here] {
+        assert!(seen.contains(expected), "{expected:?} is not in {seen:?}");
+    }
+    let mut stranger = first.clone();
+    stranger["headers"][0]["value"] = json!("Bearer AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
+    let refused = std::panic::catch_unwind(|| run_over_http(&stranger, &look)).is_err();
+    assert!(refused, "without the token nothing is answered");
+    let close = json!({"jsonrpc":"2.0","id":9,"method":"session/close","params":{"sessionId":"first"}});
+    peer.editor_sends(close.clone());
+    assert_eq!(peer.agent_receives(), close);
+    peer.agent_sends(json!({"jsonrpc":"2.0","id":9,"result":{}}));
+    peer.editor_receives();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while run_over_http(&first, "true").is_some() {
+        assert!(Instant::now() < deadline, "the server of a session that is over ends");
+    }
+    assert!(run_over_http(&second, "echo there").is_some_and(|seen| seen.contains("there")));
+    peer.editor_disconnects();
+    let (_, said) = peer.end();
+    assert!(said.contains("get the tools of `provost mcp`, as an MCP server over HTTP"), "{said}");
+    assert!(run_over_http(&second, "true").is_none(), "it ends with the agent");
 }
 
 #[test]

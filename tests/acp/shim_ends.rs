@@ -131,6 +131,30 @@ fn a_confined_agent_is_in_a_sandbox_and_its_terminals_in_others() {
     assert_eq!(ended.status.code(), Some(9), "{ended:?}");
     assert!(String::from_utf8_lossy(&ended.stderr).contains("No such file"), "{ended:?}");
 
+    // What its sessions are given it has, too, each in the same way.
+    let given = tempfile::tempdir().expect("a directory");
+    let (read, write) = (given.path().join("read"), given.path().join("write"));
+    for directory in [&read, &write] {
+        std::fs::create_dir(directory).expect("a directory");
+        std::fs::write(directory.join("file"), "given").expect("a file");
+    }
+    let look = format!(
+        "cat {0}/file {1}/file >&2; echo x > {1}/new; echo x > {0}/new",
+        read.display(),
+        write.display()
+    );
+    let ended = Command::new(env!("CARGO_BIN_EXE_provost"))
+        .args(["acp", "--confine-agent", "--ro"])
+        .arg(&read)
+        .arg("--root")
+        .arg(&write)
+        .args(["--", "/bin/sh", "-c", &look])
+        .current_dir(directory.path())
+        .output()
+        .expect("the shim starts");
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("givengiven"), "{ended:?}");
+    assert!(write.join("new").exists() && !read.join("new").exists() && !ended.status.success(), "{ended:?}");
+
     let mut peer = ShimPeer::in_session(&["--confine-agent"], json!({}));
     let terminal = peer.create("echo from a terminal");
     let params = json!({"sessionId":"s","terminalId":terminal});

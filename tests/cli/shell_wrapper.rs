@@ -187,6 +187,54 @@ fn a_variable_that_is_empty_is_as_one_that_is_not_set() {
 }
 
 #[test]
+fn outside_of_the_named_workspace_a_line_starts_in_it_and_whoever_chose_the_place_is_told() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place);
+    let (home, other) = (place.path().join("home"), place.path().join("other"));
+    for directory in [&home, &other, &place.work().join("inner")] {
+        fs::create_dir_all(directory).expect("a directory can be made");
+    }
+    let link = place.path().join("link");
+    symlink(place.work(), &link).expect("a link can be made");
+    let work = place.work().canonicalize().expect("it is there");
+    let run = |directory: &Path, root: &Path, arguments: &[&str], input: &str| {
+        let mut call = call(&place, &gateway, arguments);
+        call.current_dir(directory).env("HOME", &home).env("PROVOST_SHELL_ROOT", root);
+        let mut call = call
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        // A line may end without reading.
+        let _ = call.stdin.take().expect("stdin is a pipe").write_all(input.as_bytes());
+        call.wait_with_output().expect("it ends")
+    };
+    // As a login server and cron start it: what reads its output hears nothing else.
+    for directory in [&home, Path::new("/")] {
+        for (arguments, input) in
+            [(&["-c", "pwd; exit 3"][..], ""), (&["-l"], "pwd; exit 3\n"), (&["-s"], "pwd; exit 3\n")]
+        {
+            let done = run(directory, &link, arguments, input);
+            assert_eq!((code(&done), stdout(&done).trim()), (3, work.to_str().unwrap()), "{}", shown(&done));
+            assert_eq!(stderr(&done), "", "{arguments:?}");
+        }
+    }
+    let chosen = run(&other, &work, &["-c", "pwd"], "");
+    assert_eq!(stdout(&chosen).trim(), work.to_str().unwrap(), "{}", shown(&chosen));
+    assert!(stderr(&chosen).contains("lies outside the workspace"), "{}", shown(&chosen));
+    let inside = run(&work.join("inner"), &link, &["-c", "pwd"], "");
+    assert_eq!(
+        (stdout(&inside).trim(), stderr(&inside).as_str()),
+        (work.join("inner").to_str().unwrap(), "")
+    );
+    let absent = run(&home, &place.path().join("absent"), &["-c", "pwd"], "");
+    assert_eq!((code(&absent), stdout(&absent).as_str()), (125, ""), "{}", shown(&absent));
+    assert!(stderr(&absent).contains("absent"), "{}", shown(&absent));
+    gateway.stop();
+}
+
+#[test]
 fn without_a_gateway_nothing_runs() {
     let place = Place::new();
     let made = place.work().join("made");

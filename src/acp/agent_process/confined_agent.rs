@@ -14,7 +14,7 @@ use tokio::{
 use tonic::{Code, Status, Streaming};
 
 use crate::{
-    acp::terminal::exit,
+    acp::{session::sessions::SharedDirectories, terminal::exit},
     byte_text,
     client::{self, Client, FrontEnd},
     proto::v1::{
@@ -37,6 +37,8 @@ const UNKNOWN_STATUS: u8 = 125;
 pub struct Confinement {
     /// The directory that it may write in, and where it starts.
     pub workspace: PathBuf,
+    /// What its sessions have alongside: a confined agent reads and edits by itself what its commands do.
+    pub shared: SharedDirectories,
     /// The profile; none for the policy's default.
     pub profile: Option<String>,
     /// The network to ask for; as the profile says where nothing is asked.
@@ -74,10 +76,15 @@ pub(in crate::acp) async fn start(
     let mut words = command.iter().map(|word| byte_text::from_bytes(word.as_bytes()));
     let program = words.next().unwrap_or_default();
     let args = words.collect();
+    let texts = |paths: &[PathBuf]| paths.iter().map(|path| byte_text::from_path(path)).collect::<Vec<_>>();
+    let mut roots = vec![byte_text::from_path(&confinement.workspace)];
+    roots.extend(texts(&confinement.shared.writable));
     let mut sessions = client.sessions.clone();
     let session =
         sessions.create_session(FrontEnd::Acp.sign(client::session_in_bytes(CreateSessionRequest {
-            roots: vec![byte_text::from_path(&confinement.workspace)],
+            roots,
+            read_only_roots: texts(&confinement.shared.read_only),
+            ssh_agent: client::ssh_agent_socket(),
             profile: confinement.profile.unwrap_or_default(),
             lifetime: v1::Lifetime::OwnerProcess.into(),
             extent: v1::WorkspaceExtent::Repository.into(),

@@ -31,23 +31,30 @@ const UNSUPPORTED_VERSION_CODE: i64 = -32_022;
 #[derive(Debug)]
 pub(in crate::acp) enum AnsweredVersion {
     /// It has client terminals.
-    WithTerminals,
+    WithTerminals(McpTransport),
     /// It has none, and the editor speaks it.
     Later {
         /// The version.
         version: u64,
-        /// Whether the agent starts MCP servers.
-        starts_servers: StartsServers,
+        /// How the agent takes MCP servers.
+        transport: McpTransport,
     },
     /// It has none, and the editor has not asked for it: what the editor is told instead.
     Refused(Error),
 }
 
-/// Whether an agent takes MCP servers that it is to start on stdio.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::acp) enum StartsServers {
-    Yes,
-    No,
+/// How an agent takes MCP servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::acp) enum McpTransport {
+    /// It starts them, as version 1 writes them and has every agent do.
+    #[default]
+    StdioUntyped,
+    /// It starts them, as later versions write them.
+    StdioTyped,
+    /// It connects to them over HTTP.
+    Http,
+    /// Not at all.
+    Unsupported,
 }
 
 /// What was learned from `initialize`.
@@ -95,10 +102,19 @@ impl Handshake {
 
     /// What an answer means for an editor that has asked for this later version, or for none.
     pub(in crate::acp) fn judge(&self, result: &RawValue, asked: Option<f64>) -> AnsweredVersion {
-        let Some(result) = RawObject::parse(result) else { return AnsweredVersion::WithTerminals };
+        let Some(result) = RawObject::parse(result) else {
+            return AnsweredVersion::WithTerminals(McpTransport::default());
+        };
         let version = result.get("protocolVersion").and_then(number).unwrap_or_default();
         if version <= latest() {
-            return AnsweredVersion::WithTerminals;
+            let capabilities = result.object("agentCapabilities").unwrap_or_default();
+            let servers = capabilities.object("mcpCapabilities").unwrap_or_default();
+            let takes_http = servers.get("http").is_some_and(|value| value.get() == "true");
+            return AnsweredVersion::WithTerminals(if takes_http {
+                McpTransport::Http
+            } else {
+                McpTransport::StdioUntyped
+            });
         }
         if asked.is_none_or(|asked| asked < version) {
             return AnsweredVersion::Refused(errors::internal(format!(
@@ -111,9 +127,14 @@ impl Handshake {
         let capabilities = result.object("capabilities").unwrap_or_default();
         let session = capabilities.object("session").unwrap_or_default();
         let servers = session.object("mcp").unwrap_or_default();
-        let starts_servers =
-            if servers.object("stdio").is_some() { StartsServers::Yes } else { StartsServers::No };
-        AnsweredVersion::Later { version: version as u64, starts_servers }
+        let transport = if servers.object("stdio").is_some() {
+            McpTransport::StdioTyped
+        } else if servers.object("http").is_some() {
+            McpTransport::Http
+        } else {
+            McpTransport::Unsupported
+        };
+        AnsweredVersion::Later { version: version as u64, transport }
     }
 
     /// Whether the agent speaks a version in which it shows terminals of its own: nothing of them is to be rewritten.
@@ -186,19 +207,32 @@ mod tests {
             assert!(matches!(judge(r#"{"protocolVersion":3}"#, asked), AnsweredVersion::Refused(_)));
             for version in ["0", "1", "null", "\"2\""] {
                 let answer = judge(&format!(r#"{{"protocolVersion":{version}}}"#), asked);
-                assert!(matches!(answer, AnsweredVersion::WithTerminals), "{version}: {answer:?}");
+                assert!(matches!(answer, AnsweredVersion::WithTerminals(_)), "{version}: {answer:?}");
             }
         }
         for (capabilities, expected) in [
-            ("{}", StartsServers::No),
-            (r#"{"session":{"mcp":{"stdio":null}}}"#, StartsServers::No),
-            (r#"{"session":{"mcp":{"stdio":{}}}}"#, StartsServers::Yes),
+            ("{}", McpTransport::Unsupported),
+            (r#"{"session":{"mcp":{"stdio":null}}}"#, McpTransport::Unsupported),
+            (r#"{"session":{"mcp":{"stdio":{},"http":{}}}}"#, McpTransport::StdioTyped),
+            (r#"{"session":{"mcp":{"http":{},"sse":{}}}}"#, McpTransport::Http),
         ] {
             let result = format!(r#"{{"protocolVersion":2,"capabilities":{capabilities}}}"#);
-            let AnsweredVersion::Later { version: 2, starts_servers } = judge(&result, Some(2.0)) else {
+            let AnsweredVersion::Later { version: 2, transport } = judge(&result, Some(2.0)) else {
                 panic!("{capabilities} is of version 2");
             };
-            assert_eq!(starts_servers, expected, "{capabilities}");
+            assert_eq!(transport, expected, "{capabilities}");
+        }
+        for (servers, expected) in [
+            ("null", McpTransport::StdioUntyped),
+            (r#"{"http":false,"sse":true}"#, McpTransport::StdioUntyped),
+            (r#"{"http":true,"sse":true}"#, McpTransport::Http),
+        ] {
+            let result =
+                format!(r#"{{"protocolVersion":1,"agentCapabilities":{{"mcpCapabilities":{servers}}}}}"#);
+            let AnsweredVersion::WithTerminals(transport) = judge(&result, None) else {
+                panic!("{servers} is of version 1");
+            };
+            assert_eq!(transport, expected, "{servers}");
         }
     }
 

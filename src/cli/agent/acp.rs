@@ -6,9 +6,16 @@
 use std::{
     ffi::OsString,
     io::{self, IsTerminal},
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
+use tokio::time::timeout;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::token_file::new_token;
 use crate::{
     acp,
     cli::{
@@ -24,8 +31,14 @@ use crate::{
             run_request::real_paths,
         },
     },
+    client::Client,
+    local_http::Token,
+    mcp::{Approvals, ClientRoots, HttpEndpoint, McpOptions},
     proto::v1,
 };
+
+/// How long the tools' commands may take to end after the agent. They end with this process in any case.
+const TOOLS_END_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// Runs the agent until it or its editor ends, and answers with the agent's exit status.
 pub(in crate::cli) async fn run(arguments: AcpArguments) -> Result<u8, CliError> {
@@ -41,12 +54,14 @@ pub(in crate::cli) async fn run(arguments: AcpArguments) -> Result<u8, CliError>
     if let Some(file) = &arguments.log {
         log_to(file)?;
     }
-    let confine = arguments.confine_agent.then(|| confinement(&arguments)).transpose()?;
-    let connection = arguments.gateway.connect().await?;
     let shared = acp::SharedDirectories {
         writable: real_paths(&arguments.root)?,
         read_only: real_paths(&arguments.ro)?,
     };
+    let confine = arguments.confine_agent.then(|| confinement(&arguments, &shared)).transpose()?;
+    let connection = arguments.gateway.connect().await?;
+    let (served, ending) = (TaskTracker::new(), CancellationToken::new());
+    let http = http_tools(connection.client(), arguments.profile.clone(), served.clone(), ending.clone());
     let options = acp::ShimOptions {
         command: agent.command,
         env: agent.env,
@@ -58,6 +73,7 @@ pub(in crate::cli) async fn run(arguments: AcpArguments) -> Result<u8, CliError>
                 gateway: connection.uri().to_owned(),
                 profile: arguments.profile.clone(),
                 shared: shared.clone(),
+                http,
             }
         }),
         terminals: if arguments.offer_tools { acp::ExpectedTerminals::NotRequested } else { agent.terminals },
@@ -68,8 +84,43 @@ pub(in crate::cli) async fn run(arguments: AcpArguments) -> Result<u8, CliError>
         signals.next().await;
     };
     let ended = acp::run(connection.client(), options, stopped).await;
+    ending.cancel();
+    served.close();
+    let _ = timeout(TOOLS_END_TIMEOUT, served.wait()).await;
     connection.close().await;
     Ok(ended.map_err(|error| CliError::caused_by("cannot run the agent", error))?.exit_status)
+}
+
+/// Serves the tools of `provost mcp` on the loopback from within this process, for agents that take them so. Who has the token has the
+/// tools: it goes to the agent alone.
+fn http_tools(
+    client: Client,
+    profile: Option<String>,
+    served: TaskTracker,
+    ending: CancellationToken,
+) -> acp::HttpTools {
+    Arc::new(move |writable: Vec<PathBuf>, read_only: Vec<PathBuf>| {
+        let (client, profile) = (client.clone(), profile.clone());
+        let (served, stop) = (served.clone(), ending.child_token());
+        Box::pin(async move {
+            let roots = writable.iter().map(|root| root.canonicalize()).collect::<io::Result<_>>()?;
+            let token = new_token()?;
+            let checked = Token::parse(&token).ok_or(io::ErrorKind::InvalidData)?;
+            let endpoint = HttpEndpoint::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await;
+            let endpoint = endpoint.map_err(io::Error::other)?;
+            let options = McpOptions {
+                roots,
+                read_only,
+                extent: v1::WorkspaceExtent::Repository,
+                profile,
+                approvals: Approvals::Elsewhere,
+                client_roots: ClientRoots::Ignored,
+            };
+            let url = endpoint.url();
+            served.spawn(endpoint.serve(client, options, checked, stop.clone().cancelled_owned()));
+            Ok(acp::HttpServer { url, token, stop: stop.drop_guard() })
+        })
+    })
 }
 
 /// The agent that is named, or the command that is given.
@@ -103,7 +154,10 @@ fn no_editor(agent: &[OsString]) -> CliError {
     ))
 }
 
-fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, CliError> {
+fn confinement(
+    arguments: &AcpArguments,
+    shared: &acp::SharedDirectories,
+) -> Result<acp::Confinement, CliError> {
     let workspace = std::env::current_dir().map_err(|error| {
         CliError::caused_by("cannot use the current directory as the agent's workspace", error)
     })?;
@@ -117,5 +171,6 @@ fn confinement(arguments: &AcpArguments) -> Result<acp::Confinement, CliError> {
     for variable in &arguments.env {
         env.extend(variable.clone().resolve());
     }
-    Ok(acp::Confinement { workspace, profile: arguments.profile.clone(), network, env })
+    let (profile, shared) = (arguments.profile.clone(), shared.clone());
+    Ok(acp::Confinement { workspace, shared, profile, network, env })
 }

@@ -83,9 +83,14 @@ fn place_of(file: &Path) -> io::Result<PathBuf> {
     Ok(directory.join(name))
 }
 
+/// The text of a new token.
+pub(super) fn new_token() -> io::Result<String> {
+    Ok(URL_SAFE_NO_PAD.encode(random::bytes::<TOKEN_BYTES>()?))
+}
+
 /// Makes the file with a new token. It has its token from the moment on at which it is there.
 fn create(file: &Path) -> io::Result<String> {
-    let token = URL_SAFE_NO_PAD.encode(random::bytes::<TOKEN_BYTES>()?);
+    let token = new_token()?;
     let name = format!(".{}", URL_SAFE_NO_PAD.encode(random::bytes::<NAME_BYTES>()?));
     let unfinished = file.with_file_name(name);
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished);

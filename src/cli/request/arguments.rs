@@ -267,10 +267,12 @@ pub(in crate::cli) struct AcpArguments {
     /// Confine the agent's commands by this profile of the policy; default: the policy's default profile
     #[arg(long, value_name = "NAME")]
     pub(in crate::cli) profile: Option<String>,
-    /// Let the commands of every session write in this directory, alongside the session's own; may be given several times
+    /// Let the commands of every session, and a confined agent, write in this directory, alongside their own; may be given several
+    /// times
     #[arg(long, value_name = "DIR")]
     pub(in crate::cli) root: Vec<PathBuf>,
-    /// Show the commands of every session this directory, which they cannot write to; may be given several times
+    /// Show the commands of every session, and a confined agent, this directory, which they cannot write to; may be given several
+    /// times
     #[arg(long, value_name = "DIR")]
     pub(in crate::cli) ro: Vec<PathBuf>,
     /// Run the agent itself in a sandbox, with the current directory and the git repository around it as its workspace; for agents that run commands
