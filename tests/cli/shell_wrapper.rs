@@ -217,17 +217,15 @@ fn outside_of_the_named_workspace_a_line_starts_in_it_and_whoever_chose_the_plac
         {
             let done = run(directory, &link, arguments, input);
             assert_eq!((code(&done), stdout(&done).trim()), (3, work.to_str().unwrap()), "{}", shown(&done));
-            assert_eq!(stderr(&done), "", "{arguments:?}");
+            assert!(!stderr(&done).contains("workspace"), "{arguments:?}: {}", shown(&done));
         }
     }
     let chosen = run(&other, &work, &["-c", "pwd"], "");
     assert_eq!(stdout(&chosen).trim(), work.to_str().unwrap(), "{}", shown(&chosen));
     assert!(stderr(&chosen).contains("lies outside the workspace"), "{}", shown(&chosen));
     let inside = run(&work.join("inner"), &link, &["-c", "pwd"], "");
-    assert_eq!(
-        (stdout(&inside).trim(), stderr(&inside).as_str()),
-        (work.join("inner").to_str().unwrap(), "")
-    );
+    assert_eq!(stdout(&inside).trim(), work.join("inner").to_str().unwrap(), "{}", shown(&inside));
+    assert!(!stderr(&inside).contains("workspace"), "{}", shown(&inside));
     let absent = run(&home, &place.path().join("absent"), &["-c", "pwd"], "");
     assert_eq!((code(&absent), stdout(&absent).as_str()), (125, ""), "{}", shown(&absent));
     assert!(stderr(&absent).contains("absent"), "{}", shown(&absent));
