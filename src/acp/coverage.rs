@@ -400,9 +400,8 @@ mod tests {
     #[tokio::test]
     async fn the_editors_servers_stay_as_they_were_written_and_keep_their_names() {
         let own = r#"{"name": "provost", "command":"/x","n":1.00}, {"name":"provost-2"},"odd""#;
-        let (newer, given) =
-            (coverage(Some(NotCovered::Version(2))), format!(r#"{{"mcpServers":[{own}],"z":1e3}}"#));
-        let line = offered(&newer, &given).await.unwrap();
+        let newer = coverage(Some(NotCovered::Version(2)));
+        let line = offered(&newer, &format!(r#"{{"mcpServers":[{own}],"z":1e3}}"#)).await.unwrap();
         for kept in
             [r#"{"name": "provost", "command":"/x","n":1.00}"#, r#""odd",{"name":"provost-3""#, r#""z":1e3"#]
         {

@@ -187,7 +187,7 @@ fn a_variable_that_is_empty_is_as_one_that_is_not_set() {
 }
 
 #[test]
-fn outside_of_the_named_workspace_a_line_starts_in_it_and_whoever_chose_the_place_is_told() {
+fn outside_of_the_named_workspace_a_line_starts_in_it_and_who_chose_the_place_is_told() {
     let place = Place::new();
     let gateway = Gateway::start(&place);
     let (home, other) = (place.path().join("home"), place.path().join("other"));

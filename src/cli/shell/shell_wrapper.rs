@@ -196,7 +196,7 @@ fn request(
 /// Where the command starts: where this process is, or in the first of the named directories if that is in none of them.
 ///
 /// A login server and cron start a shell in the person's home or in `/`, which nobody has chosen and whose programs (scp, rsync, git)
-/// read what is said: it is said to a person at a terminal alone. Another directory was chosen, and it is said to whoever did.
+/// read what is said: it is said to a person at a terminal alone. Another directory was chosen, and it is said to the caller who did.
 fn start_directory(named: &[PathBuf], is_at_terminal: bool) -> Result<PathBuf, CliError> {
     let here = std::env::current_dir();
     let Some(first) = named.first() else {

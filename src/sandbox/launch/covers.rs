@@ -193,7 +193,7 @@ impl<'a> HiddenLocations<'a> {
         }
         match (shown.is_recursive, shown.shown_for) {
             (false, _) => Visibility::Covered,
-            (true, ShownFor::Session) => Visibility::ReadOnly,
+            (true, ShownFor::Session | ShownFor::SessionToRead) => Visibility::ReadOnly,
             (true, ShownFor::System | ShownFor::Profile | ShownFor::Writable) => Visibility::Shown,
         }
     }

@@ -113,7 +113,7 @@ impl<'a> HostSockets<'a> {
             let is_searched = |one: &&ShownDirectory<'_>| match one.shown_for {
                 ShownFor::Session | ShownFor::Writable => true,
                 // Whole systems and toolchains, which nobody works in.
-                ShownFor::System | ShownFor::Profile => false,
+                ShownFor::System | ShownFor::Profile | ShownFor::SessionToRead => false,
             };
             for directory in shown.iter().filter(is_searched) {
                 self.search(directory, &wanted, &mut left, &mut found.places);

@@ -150,7 +150,11 @@ fn covers(
     let system = files.system.iter().filter(is_object).map(|path| (path.as_path(), ShownFor::System, true));
     let read_only = read_only.iter().map(|path| (path.as_path(), ShownFor::Profile, true));
     let writable = writable.iter().map(|path| (path.as_path(), ShownFor::Writable, !ids.privileged));
-    let roots = roots.iter().map(|root| (root.path.as_path(), ShownFor::Session, !ids.privileged));
+    let roots = roots.iter().map(|root| {
+        let is_read = root.role == RootRole::ReadOnly;
+        let shown_for = if is_read { ShownFor::SessionToRead } else { ShownFor::Session };
+        (root.path.as_path(), shown_for, !ids.privileged)
+    });
     let shown = system.chain(read_only).chain(writable).chain(roots);
     let shown: Vec<_> = shown
         .map(|(path, shown_for, is_recursive)| ShownDirectory { path, shown_for, is_recursive })

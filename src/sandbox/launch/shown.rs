@@ -11,8 +11,10 @@ pub enum ShownFor {
     Profile,
     /// By the profile, to be written.
     Writable,
-    /// As a root of the session.
+    /// As a root of the session in which commands work.
     Session,
+    /// As one that is only read: `--ro`, toolchains.
+    SessionToRead,
 }
 
 /// A directory or file of the host, shown at its own place.
