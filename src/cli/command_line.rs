@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand, builder::Resettable};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
 
 use super::{
     agent::{acp_conformance::AcpConformanceArguments, exec_server::ExecServerArguments, mcp::McpArguments},
@@ -12,6 +12,7 @@ use super::{
     host::manual::{CompletionsArguments, ManArguments},
     policy::{init::InitArguments, policy::PolicyCommand},
     request::{
+        argument_values::without_empty_variables,
         arguments::{AcpArguments, DoctorArguments, ReapArguments, RunArguments, ServeArguments},
         terminal_arguments::{
             CloseArguments, KillArguments, LogsArguments, PruneArguments, PsArguments, RmArguments,
@@ -115,17 +116,6 @@ fn alone<A: Args + FromArgMatches>(name: &'static str, words: &[OsString]) -> Op
     let command = without_empty_variables(A::augment_args(Command::new(name)).no_binary_name(true));
     let matches: ArgMatches = command.try_get_matches_from(&words[2..]).ok()?;
     A::from_arg_matches(&matches).ok()
-}
-
-/// The command, for which a variable that is set and empty is as one that is not set: that is how scripts take a setting back.
-pub(super) fn without_empty_variables(command: Command) -> Command {
-    command.mut_args(|argument| {
-        let value = argument.get_env().and_then(std::env::var_os);
-        match value.is_some_and(|value| value.is_empty()) {
-            true => argument.env(Resettable::Reset),
-            false => argument,
-        }
-    })
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ pub fn shell_main() -> ExitCode {
     let mut words = env::args_os();
     let words = words.next().into_iter().chain(["--".into()]).chain(words);
     let command = ShellWrapperArguments::augment_args(clap::Command::new(shell::shell_wrapper::SHELL_NAME));
-    let arguments = command_line::without_empty_variables(command)
+    let arguments = request::argument_values::without_empty_variables(command)
         .try_get_matches_from(words)
         .and_then(|matches| ShellWrapperArguments::from_arg_matches(&matches));
     let arguments = match arguments {

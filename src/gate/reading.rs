@@ -128,7 +128,7 @@ pub(super) struct FirstLines {
     known: HashMap<FileVersion, Option<Shebang>>,
 }
 
-/// What is read besides the file and the arguments.
+/// What is read in addition to the file and the arguments.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) env: bool,

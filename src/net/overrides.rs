@@ -1,7 +1,7 @@
 //! What in a request makes some servers take another method, address or host than those of its first line: headers, parameters of the query,
 //! fields of a form.
 //!
-//! Rules judge the first line. Where they are about requests to a host, one that says something else besides is refused. A form is
+//! Rules judge the first line. Where they are about requests to a host, one that says something else as well is refused. A form is
 //! read while it is sent: before such a field would be, the connection ends, and the server has half a request.
 
 use std::{

@@ -141,11 +141,13 @@ mod tests {
             reopen(found, RootRole::GitDirectory, &Rights::own(), &Governing::default(), Ownership::Callers)
         };
 
-        let root = reopened(&find(&own)).unwrap();
-        assert_eq!((root.path, root.role), (own.clone(), RootRole::GitDirectory));
+        for path in [&own, &nameless] {
+            let root = reopened(&find(path)).unwrap();
+            assert_eq!((&root.path, root.role), (path, RootRole::GitDirectory));
+        }
         let replaced = FoundPath { path: own.clone(), object: find(&other).object };
         let by_a_link = FoundPath { path: link, object: find(&own).object };
-        for found in [replaced, by_a_link, find(&nameless)] {
+        for found in [replaced, by_a_link] {
             let refused = reopened(&found);
             assert!(matches!(&refused, Err(NotTaken::Replaced(path)) if *path == found.path), "{refused:?}");
         }

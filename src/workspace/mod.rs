@@ -74,7 +74,7 @@ pub struct WorkspaceRoot<'a> {
     pub path: &'a Path,
     /// Open.
     pub descriptor: &'a OwnedFd,
-    /// Whose files they are, and with what rights they are looked at: those that the commands in it have.
+    /// Whose files they are, and with what rights they are read: those that the commands in it have.
     pub owner: Rights,
 }
 

@@ -182,7 +182,7 @@ const BY_PATH: [&str; 9] = [
     "DirBuilder",
     "fs::create_dir",
 ];
-/// The front ends, which run outside of every sandbox and beside workspaces.
+/// The front ends, which run outside of every sandbox and next to workspaces.
 const FRONT_ENDS: [&str; 6] = ["cli", "client", "acp", "mcp", "exec_server", "local_http"];
 /// Their one way to make files, and the reader of tokens, which lets no directory that others can write to be on its way; and what opens this
 /// process's own pipes again.

@@ -7,9 +7,8 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use serde::Serialize;
 
 use crate::cli::{
-    command_line::without_empty_variables,
     console::error::{CliError, PROVOST_FAILED},
-    request::arguments::RunArguments,
+    request::{argument_values::without_empty_variables, arguments::RunArguments},
     run::run::run_confined,
 };
 

@@ -4,7 +4,10 @@
 
 use std::{os::unix::ffi::OsStrExt, time::Duration};
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{
+    Command,
+    builder::{OsStringValueParser, Resettable, TypedValueParser},
+};
 
 use crate::{byte_text, gateway::parse_listen, policy::duration};
 
@@ -66,4 +69,15 @@ pub(in crate::cli) fn parse_assignment(text: &str) -> Result<(String, String), S
 /// Parses a whole number with ms, s, m or h.
 pub(in crate::cli) fn parse_duration(text: &str) -> Result<Duration, String> {
     duration::parse(text).map_err(|error| error.to_string())
+}
+
+/// The command, for which a variable that is set and empty is as one that is not set: that is how scripts take a setting back.
+pub(in crate::cli) fn without_empty_variables(command: Command) -> Command {
+    command.mut_args(|argument| {
+        let value = argument.get_env().and_then(std::env::var_os);
+        match value.is_some_and(|value| value.is_empty()) {
+            true => argument.env(Resettable::Reset),
+            false => argument,
+        }
+    })
 }

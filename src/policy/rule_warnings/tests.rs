@@ -13,7 +13,8 @@ fn warnings(rules: &str) -> Vec<(&'static str, String, usize)> {
 #[test]
 fn a_secret_in_what_a_profile_shows_is_warned_of_and_one_elsewhere_is_not() {
     let warnings = |file: &str, more: &str| {
-        let text = format!("{more}[secrets.TOKEN]\nfile = {file:?}\n");
+        let rule = "[[rule]]\nid = 'r'\ndecision = 'deny'\nargv = ['x']\n";
+        let text = format!("{more}[secrets.TOKEN]\nfile = {file:?}\n{rule}");
         let policy = PolicySet::load(&[("a.toml", &text)]).unwrap();
         let found = policy.warnings().iter();
         found.map(|one| (one.id.name(), one.subject.clone(), one.problem.clone())).collect::<Vec<_>>()
