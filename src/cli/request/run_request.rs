@@ -72,7 +72,7 @@ fn unusable(name: &str, error: io::Error) -> CliError {
 
 /// The request for the command. Its session, working directory and input are for the caller to say.
 pub(in crate::cli) fn request(arguments: RunArguments) -> Result<v1::CreateTerminalRequest, CliError> {
-    let mut words = arguments.command.iter().map(|word| text(word));
+    let mut words = arguments.command.iter().map(text);
     let command = words.next().unwrap_or_default();
     let args = words.collect();
     let limit = |given: Option<Duration>, option: &str| {

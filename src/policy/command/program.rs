@@ -244,7 +244,7 @@ pub fn resolve_command(resolver: &dyn ProgramResolver, given: &str, cwd: &str, p
     if !given.contains('/') {
         return resolver.find_command(given);
     }
-    match super::rule::resolve_place(cwd, place) {
+    match resolve_place(cwd, place) {
         Some(cwd) => resolver.resolve_path(given, &cwd),
         None if given.starts_with('/') => resolver.resolve_path(given, "/"),
         None => Resolved::Unknown,
@@ -272,7 +272,7 @@ impl ProgramResolver for NominalResolver {
     fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {
         let whole = if path.starts_with('/') { path.to_owned() } else { format!("{cwd}/{path}") };
         // Without links, what `..` takes back is what the kernel takes back.
-        let plain = super::rule::resolve_place(&whole, &LineCwd::Start).unwrap_or(whole);
+        let plain = resolve_place(&whole, &LineCwd::Start).unwrap_or(whole);
         let usual = ["/bin/", "/sbin/", "/usr/sbin/", "/usr/local/bin/"];
         match usual.iter().find_map(|directory| plain.strip_prefix(directory)) {
             Some(name) if !name.contains('/') => self.find_in_path(name),
@@ -295,4 +295,25 @@ fn nominal(path: &str) -> Resolved {
         lookup_path,
         stability: PathStability::Fixed,
     })
+}
+
+/// The absolute directory of a place, with `.` and `..` taken out by their letters; `None` where it is not known.
+pub fn resolve_place(cwd: &str, place: &LineCwd) -> Option<String> {
+    let joined = match place {
+        LineCwd::Unknown => return None,
+        LineCwd::Start => cwd.to_owned(),
+        LineCwd::After(target) if target.starts_with('/') => target.clone(),
+        LineCwd::After(target) => format!("{cwd}/{target}"),
+    };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in joined.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    Some(format!("/{}", parts.join("/")))
 }

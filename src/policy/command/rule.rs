@@ -21,8 +21,9 @@ use super::{
     tool_options::{BehindOptions, OptionPlace, behind_options, takes_nothing},
 };
 
+pub use super::program::resolve_place;
 use conditions::Conditions;
-pub use conditions::{RequestContext, resolve_place};
+pub use conditions::RequestContext;
 use places::{Places, is_about_paths, is_relative, plain};
 pub use source::{
     ClaimedField, Decision, Effects, RuleAt, RuleError, RuleMode, RuleSource, SkipSource, Starts, WhenSource,

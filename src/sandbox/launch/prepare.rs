@@ -140,12 +140,12 @@ pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<Pr
         named: &named_links::find(&spec.named, &caller),
         resolver: shared_network.as_ref().map_or(Ipv4Addr::LOCALHOST, |shared| shared.own_address.0),
     };
-    let mut view =
-        rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, &private, &governing, program)
-            .map_err(|error| match error {
-                RootfsError::Governing(error) => LaunchError::Governing(error),
-                error => error.into(),
-            })?;
+    let governs = rootfs::Governs { view: &governing, program };
+    let mut view = rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, &private, governs)
+        .map_err(|error| match error {
+            RootfsError::Governing(error) => LaunchError::Governing(error),
+            error => error.into(),
+        })?;
     shortfalls.extend(view.shortfall.take());
     commands_id::leave_unmapped(host, owner, &mut view.mounts, &view.sources)?;
     let protections = Protections::of_plan(&view.mounts, &profile.filesystem);

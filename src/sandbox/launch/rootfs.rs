@@ -43,6 +43,15 @@ pub struct Rootfs {
     pub shortfall: Option<Shortfall>,
 }
 
+/// What governs commands, as the plan has to know it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Governs<'a> {
+    /// Where it lies.
+    pub view: &'a GoverningView,
+    /// The gateway's own program, where it lies in a root: it is shown to be read.
+    pub program: Option<&'a Path>,
+}
+
 /// Plans the mounts. The file `program` is shown read-only in the root that holds it.
 ///
 /// # Errors
@@ -54,8 +63,7 @@ pub(super) fn plan(
     ids: &Identity,
     owner: Owner,
     private: &PrivateFiles<'_>,
-    governing: &GoverningView,
-    program: Option<&Path>,
+    Governs { view: governing, program }: Governs<'_>,
 ) -> Result<Rootfs, RootfsError> {
     check_identity(ids)?;
     let covers = covers(&profile.filesystem, &roots, ids, governing)?;
@@ -486,7 +494,15 @@ mod tests {
 
     fn try_plan(profile: &Profile, roots: Vec<Root>, ids: &Identity) -> Result<Rootfs, RootfsError> {
         let governing = Governing::default().look(Path::new("/")).unwrap();
-        plan(profile, roots, Network::None, ids, Owner { uid: 0, gid: 0 }, &NOTHING, &governing, None)
+        plan(
+            profile,
+            roots,
+            Network::None,
+            ids,
+            Owner { uid: 0, gid: 0 },
+            &NOTHING,
+            Governs { view: &governing, program: None },
+        )
     }
 
     fn targets(roots: Vec<Root>) -> Vec<String> {

@@ -446,7 +446,7 @@ impl GoverningView {
                 }
             };
             let governs = self.walked.iter().any(|walked| walked.one.kind.is_covered() && is_it(walked));
-            if !governs && !(metadata.is_dir() && self.holds_only_governing(&entry.path(), entries_left)?) {
+            if !(governs || metadata.is_dir() && self.holds_only_governing(&entry.path(), entries_left)?) {
                 return Ok(false);
             }
         }

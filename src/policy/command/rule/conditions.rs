@@ -9,7 +9,7 @@ use super::{
     super::{
         known_directories::{Below, DirectoryPattern, KnownByPattern, KnownDirectories},
         pattern::{Match, PatternError, TextPattern},
-        program::{Directory, ProgramResolver},
+        program::{Directory, ProgramResolver, resolve_place},
         shell::LineCwd,
     },
     source::{ClaimedField, Decision, WhenSource},
@@ -175,25 +175,4 @@ fn directory_pattern((source, text): (&String, TextPattern)) -> DirectoryPattern
 fn above(directory: &str) -> impl Iterator<Item = &str> {
     let ends = directory.rmatch_indices('/').map(|(at, _)| &directory[..at]);
     std::iter::once(directory).chain(ends).map(|path| if path.is_empty() { "/" } else { path })
-}
-
-/// The absolute directory of a place, with `.` and `..` taken out by their letters; `None` where it is not known.
-pub fn resolve_place(cwd: &str, place: &LineCwd) -> Option<String> {
-    let joined = match place {
-        LineCwd::Unknown => return None,
-        LineCwd::Start => cwd.to_owned(),
-        LineCwd::After(target) if target.starts_with('/') => target.clone(),
-        LineCwd::After(target) => format!("{cwd}/{target}"),
-    };
-    let mut parts: Vec<&str> = Vec::new();
-    for part in joined.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => {
-                parts.pop();
-            }
-            part => parts.push(part),
-        }
-    }
-    Some(format!("/{}", parts.join("/")))
 }

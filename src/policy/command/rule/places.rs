@@ -7,11 +7,11 @@ use super::{
     super::{
         kinds::chooses_by_name,
         pattern::TextPattern,
-        program::{ProgramResolver, Resolved},
+        program::{ProgramResolver, Resolved, resolve_place},
         shell::LineCwd,
     },
     base_name,
-    conditions::{RequestContext, resolve_place},
+    conditions::RequestContext,
 };
 
 /// Where the file of one command lies.
