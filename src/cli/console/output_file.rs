@@ -58,7 +58,7 @@ pub(in crate::cli) fn create(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Replaces the text of a regular file, whose permissions it keeps. Whoever opens it reads the old text or the new one.
+/// Replaces the text of a regular file, whose permissions it keeps. A process that opens it reads the old text or the new one.
 ///
 /// # Errors
 /// As of [`create`].
