@@ -113,7 +113,7 @@ struct State {
     told: Vec<NotCovered>,
     /// How the agent takes MCP servers, from its answer to `initialize` on.
     transport: Option<McpTransport>,
-    /// Of sessions that are open.
+    /// The servers of the sessions that are open.
     servers: HashMap<SessionId, OfferedServer>,
     /// The person knows that a session has no tools.
     is_failure_told: bool,

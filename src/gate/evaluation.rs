@@ -218,7 +218,7 @@ impl ProgramResolver for ViewResolver<'_> {
         found
     }
 
-    /// Of an exec nobody asks about another directory than its own.
+    /// The directories above the one that the exec runs in: its evaluation asks about no other one.
     fn directories(&self, _: &str) -> Option<Vec<Directory>> {
         Some(self.directories.to_vec())
     }

@@ -21,7 +21,7 @@ pub(super) struct PolicyState {
     waiting: Option<SetPolicy>,
     /// An exec was notified.
     is_used: bool,
-    /// Of all policies so far.
+    /// The directories that the rules of all policies so far name, by what they are.
     directories: Arc<KnownDirectories>,
 }
 

@@ -173,7 +173,7 @@ impl StdinKind {
         let Ok(status) = fstat(io::stdin()) else { return Self::Other };
         match SFlag::from_bits_truncate(status.st_mode & SFlag::S_IFMT.bits()) {
             SFlag::S_IFIFO => Self::Pipe,
-            // Of others a part cannot be taken.
+            // A datagram cannot be taken in part, so other sockets are passed on.
             SFlag::S_IFSOCK if getsockopt(&io::stdin(), sockopt::SockType) == Ok(SockType::Stream) => {
                 Self::Socket
             }

@@ -43,10 +43,10 @@ pub(in crate::cli) struct RunReport {
     instead: &'static str,
 }
 
-/// Of `provost run` and `provost exec`.
+/// What `provost run` and `provost exec` advise.
 const INSTEAD_OF_RUN: &str =
     "`provost run -d`, with `--session NAME` in a session that stays, starts a command that goes on";
-/// Of a shell that runs one line in a call.
+/// What a shell that runs one line in a call advises.
 const INSTEAD_OF_LINE: &str =
     "a line's processes end with it: run the one that is to go on in the foreground of a line of its own";
 
