@@ -15,26 +15,33 @@ fn must_be_unavailable(refusal: &Refusal, stage: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_root_whose_ids_cannot_be_mapped_runs_nothing_and_names_the_stage() {
+async fn roots_of_several_owners_whose_ids_cannot_be_mapped_run_nothing_and_are_named() {
     if !is_root() {
         return skip("only root can mount, and only root's gateway maps ids of mounts");
     }
     let gateway = Gateway::start();
     let session = Session::open(&gateway).await;
     session.close().await;
-    // ramfs knows no id-mapped mounts; a workspace on it cannot be given to a sandbox's identity.
+    // ramfs knows no id-mapped mounts: commands would have to be both owners at once.
     let place = crate::support::new_workspace(&gateway, None);
     let Some(_mounted) = Mounted::try_new(&["-t", "ramfs", "none"], &place) else {
         return skip("ramfs cannot be mounted here");
     };
+    let roots = [("one", 0), ("two", 4242)].map(|(name, owner)| {
+        let root = place.join(name);
+        std::fs::create_dir(&root).expect("a directory can be made");
+        std::os::unix::fs::chown(&root, Some(owner), Some(owner)).expect("root can give it away");
+        root.display().to_string()
+    });
     let session = Session::open_with(&gateway, gateway.caller().await, None, |request| {
-        request.roots = vec![place.display().to_string()];
+        request.roots = roots.to_vec();
     })
     .await;
     let refusal = session.sh("echo ran > ran").refusal().await;
     must_be_unavailable(&refusal, "id_map");
     assert_eq!(refusal.meta("errno"), (nix::errno::Errno::EINVAL as i32).to_string(), "{refusal:?}");
-    assert!(!place.join("ran").exists(), "the command has run");
+    assert!(refusal.message.contains("ramfs"), "{refusal:?}");
+    assert!(!place.join("one/ran").exists(), "the command has run");
     session.close().await;
 }
 

@@ -340,7 +340,8 @@ async fn what_commands_plant_where_only_their_group_may_enter_is_undone() {
     let root = workspace.display().to_string();
     let caller = gateway.caller_in_groups(USER, GROUPS).await;
     let session = Session::open_with(&gateway, caller, Some(USER), |new| new.roots = vec![root]).await;
-    let done = session.sh("echo planted > shared/.envrc && cat shared/.envrc").finish().await;
+    // It may be gone at the next look of that thread, which does not wait for the command's end.
+    let done = session.sh("echo planted | tee shared/.envrc").finish().await;
     assert_eq!((code(&done.outcome), done.text().as_str()), (0, "planted\n"));
     assert!(!shared.join(".envrc").exists(), "it was moved aside: {:?}", done.outcome.workspace_changes);
     session.close().await;

@@ -205,7 +205,7 @@ fn a_new_policy_holds_for_the_next_exec_and_a_broken_one_does_not() {
     let mut sandbox = Sandbox::launch();
     let mut gateway = sandbox.gateway(RULES);
     assert_eq!(sandbox.run(&mut gateway, "/bin/echo ran"), "ran\n");
-    gateway.set_policy(2, "");
+    gateway.set_policy(2, "[[rule]]\nid = 'other'\ndecision = 'allow'\nargv = ['true']\n");
     assert!(sandbox.run(&mut gateway, "/bin/echo ran").contains("Permission denied"));
     assert_eq!(gateway.reports.last().unwrap().policy_generation, 2);
     let failure = gateway.set_broken_policy(3);

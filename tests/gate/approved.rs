@@ -18,7 +18,7 @@ fn rules(policy: &mut toml::Table) {
     );
     add_rule(
         policy,
-        "id = 'not-in-prod'\ndecision = 'deny'\nargv = ['dd', '**']\nwhen = { cwd = ['*/prod'] }",
+        "id = 'not-in-prod'\ndecision = 'deny'\nargv = ['split', '**']\nwhen = { cwd = ['*/prod'] }",
     );
 }
 
@@ -115,7 +115,8 @@ async fn an_approval_is_for_the_variables_that_its_rule_reads() {
     gateway.stop();
 }
 
-/// Executes `dd` in `dev`; a process that shares its working directory takes it to `prod` when it waits for its input.
+/// Executes `split` in `dev`; a process that shares its working directory takes it to `prod` while it waits for its input. It makes
+/// its file when it has read something, and no earlier.
 const SHARED: &str = "\
 import ctypes, os, platform
 os.mkfifo('dev/in')
@@ -128,7 +129,7 @@ if ctypes.CDLL(None).syscall(clone, CLONE_FS | SIGCHLD, 0, 0, 0, 0) == 0:
     os.chdir('../prod')
     os.write(to, b'x')
     os._exit(0)
-os.execvp('dd', ['dd', 'if=in', 'of=made', 'status=none'])
+os.execvp('split', ['split', 'in', 'made'])
 ";
 
 /// It has shared its working directory with a process that is gone: as a leak checker's tracer.
@@ -157,13 +158,13 @@ async fn what_shares_its_directory_with_another_process_is_not_executed() {
     attack(outside.path());
     let status = Command::new("python3").arg("shared.py").current_dir(&outside).status();
     assert!(status.expect("it starts").success());
-    assert!(outside.path().join("prod/made").exists(), "the attack works");
+    assert!(outside.path().join("prod/madeaa").exists(), "the attack works");
 
     let gateway = Gateway::with_policy(rules);
     in_session(&gateway, async |session| {
         attack(&session.workspace);
         let done = session.command("python3").args(["shared.py"]).finish().await;
-        assert!(!session.workspace.join("prod/made").exists());
+        assert!(!session.workspace.join("prod/madeaa").exists());
         let [denial] = &done.outcome.exec_denials[..] else { panic!("{:?}", done.outcome) };
         assert_eq!(denial.cause(), ExecDenialCause::Changed, "{denial:?}");
         assert!(denial.reason.contains("CLONE_FS"), "{denial:?}");

@@ -42,7 +42,7 @@ impl Place {
         set_mode(&secret, 0o600);
         fs::write(place.at("gov/policies/secret.toml"), format!("[secrets.TOKEN]\nfile = {secret:?}\n"))
             .unwrap();
-        fs::write(place.at("gov/provost.toml"), "").unwrap();
+        fs::write(place.at("gov/provost.toml"), "[quotas]\nsessions_per_principal = 8\n").unwrap();
         for file in ["default.toml", "secret.toml"] {
             set_mode(&place.at("gov/policies").join(file), 0o644);
         }

@@ -287,7 +287,7 @@ fn seeds_of_files() -> Vec<String> {
 #[test]
 fn a_rules_file_of_arbitrary_bytes_is_refused_and_not_read_in_part() {
     let directory = tempfile::tempdir().expect("a directory");
-    let rule = b"default_profile = 'a'\n[profile.a]\n";
+    let rule = b"default_profile = 'a'\n[profile.a]\n[[rule]]\nid = 'r'\ndecision = 'allow'\nargv = ['x']\n";
     for bytes in [&b"\xff\xfe\x00"[..], b"# \xc3\x28\n", b"\0\0\0\0", b"\xef\xbb\xbf\xef\xbb\xbf"] {
         let text = [&rule[..], bytes].concat();
         fs::write(directory.path().join("p.toml"), &text).expect("a file can be written");

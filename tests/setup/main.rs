@@ -297,7 +297,13 @@ fn the_view_holds_what_was_planned_and_nothing_else_of_the_host() {
             .collect()
     };
     let top = names("/");
-    for absent in ["sys", "run", "root", "boot", "mnt", "media", "srv", ".staged"] {
+    // Of /sys what says how many processors and how much memory a command has.
+    assert!(
+        names("/sys").iter().all(|name| ["devices", "fs"].contains(&name.as_str())),
+        "{:?}",
+        names("/sys")
+    );
+    for absent in ["run", "root", "boot", "mnt", "media", "srv", ".staged"] {
         assert!(!top.contains(absent), "{absent} is shown");
     }
     assert_eq!(names("/home").into_iter().collect::<Vec<_>>(), ["agent"]);

@@ -29,7 +29,7 @@ fn a_secret_in_what_a_profile_shows_is_warned_of_and_one_elsewhere_is_not() {
     }
     assert_eq!(warnings("/var/lib/provost-secrets/npm", ""), []);
     assert_eq!(warnings("/etcetera/npm", ""), []);
-    let shown = "default_profile = 'a'\n[profile.a]\nfilesystem = { read_only = ['/srv/tools'] }\n";
+    let shown = "silence = ['no-gate']\ndefault_profile = 'a'\n[profile.a]\nfilesystem = { read_only = ['/srv/tools'] }\n";
     let found = warnings("/srv/tools/token", shown);
     assert!(found.len() == 1 && found[0].2.contains("refuses"), "{found:?}");
 }

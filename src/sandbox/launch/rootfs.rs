@@ -1,8 +1,9 @@
 //! Plans the root file system of a sandbox, as a list of mounts in the order in which they are to be made.
 //!
 //! System directories are read-only, temporary directories are private, the session's roots and the profile's extra
-//! directories appear at their own paths. There is no /sys, no /run, no homes, and no sockets of the host. Makes
-//! nothing but the directories that a profile reserves (see `protected`).
+//! directories appear at their own paths. There is no /run, nothing of /sys but what says how many processors and how much
+//! memory there is, no homes, and no sockets of the host. Makes nothing but the directories that a profile reserves (see
+//! `protected`).
 
 mod caches;
 mod roots_files;
