@@ -96,10 +96,14 @@ async fn a_failed_set_up_leaves_nothing_behind() {
         }
     });
     in_session(&gateway, async |session| {
-        session.command("true").refusal().await;
+        let refused = async || {
+            let refusal = session.command("true").refusal().await;
+            assert!(refusal.message.contains("/no/such/toolchain"), "{refusal:?}");
+        };
+        refused().await;
         let before = gateway.footprint();
         for _ in 0..20 {
-            session.command("true").refusal().await;
+            refused().await;
         }
         gateway.comes_back_to(&before).await;
     })

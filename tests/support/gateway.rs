@@ -308,7 +308,8 @@ impl Gateway {
             }
             assert!(
                 begun.elapsed() < super::DEADLINE,
-                "not back to {before:?} but {now:?}\n{}",
+                "not back to {before:?} but {now:?}\n{:?}\n{}",
+                host::paths_below(&self.state),
                 self.log_tail()
             );
             tokio::time::sleep(Duration::from_millis(10)).await;

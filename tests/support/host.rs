@@ -1,6 +1,9 @@
 //! The host's view: processes, descriptors, mounts, memory, as /proc shows them outside of a sandbox.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// One process, as the host sees it.
 #[derive(Debug, Clone)]
@@ -172,9 +175,17 @@ fn children_of(pid: u32) -> Vec<u32> {
 }
 
 fn entries_below(directory: &Path) -> usize {
-    let Ok(entries) = fs::read_dir(directory) else { return 0 };
-    entries
-        .flatten()
-        .map(|e| 1 + if e.file_type().is_ok_and(|t| t.is_dir()) { entries_below(&e.path()) } else { 0 })
-        .sum()
+    paths_below(directory).len()
+}
+
+/// Everything in a directory, at any depth.
+pub fn paths_below(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        found.push(entry.path());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(paths_below(&entry.path()));
+        }
+    }
+    found
 }
