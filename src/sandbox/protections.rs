@@ -39,9 +39,14 @@ pub enum PlaceKind {
     ReadOnly,
     /// The profile lets commands read the workspace and no more.
     ReadOnlyWorkspace,
-    /// A socket of the host, or what is mounted in the workspace there.
+    /// A socket of the host.
     Covered,
+    /// What is mounted in the workspace, and is not worked in.
+    Mount,
 }
+
+/// How a receipt calls covers of what is mounted, first.
+pub const COVERED_MOUNT: &str = "mount";
 
 impl Protections {
     /// Those of planned mounts.
@@ -71,7 +76,8 @@ impl Protections {
         let covers = mounts.iter().filter(|mount| mount.kind() == Kind::Cover);
         let covered = |mount: &Mount| ProtectedPlace {
             path: byte_text::to_path(&mount.target).into_owned(),
-            kind: PlaceKind::Covered,
+            // As the receipt calls it.
+            kind: if mount.source.starts_with(COVERED_MOUNT) { PlaceKind::Mount } else { PlaceKind::Covered },
         };
         found.places.extend(covers.map(covered));
         found

@@ -12,6 +12,7 @@ pub(super) fn role(root: &RootRecord) -> RootRole {
     match Role::try_from(root.role) {
         Ok(Role::Unspecified) => RootRole::Work,
         Ok(Role::GitDirectory) => RootRole::GitDirectory,
+        Ok(Role::Volume) => RootRole::Volume,
         Ok(Role::ReadOnly) | Err(_) => RootRole::ReadOnly,
     }
 }
@@ -21,6 +22,7 @@ pub(super) fn role_record(role: RootRole) -> Role {
         RootRole::Work => Role::Unspecified,
         RootRole::ReadOnly => Role::ReadOnly,
         RootRole::GitDirectory => Role::GitDirectory,
+        RootRole::Volume => Role::Volume,
     }
 }
 
@@ -76,7 +78,7 @@ mod tests {
     #[test]
     fn a_role_comes_back_as_it_was_and_one_that_is_not_known_may_only_be_read() {
         let stored = |number| role(&RootRecord { role: number, ..RootRecord::default() });
-        for one in [RootRole::Work, RootRole::ReadOnly, RootRole::GitDirectory] {
+        for one in [RootRole::Work, RootRole::ReadOnly, RootRole::GitDirectory, RootRole::Volume] {
             assert_eq!(stored(role_record(one).into()), one);
         }
         assert_eq!(stored(99), RootRole::ReadOnly);

@@ -1,5 +1,5 @@
-//! Opens the directories of a new session: those that the caller names, and the repository around the first one where the
-//! caller asks for it.
+//! Opens the directories of a new session: those that the caller names, the repository around the first one where the
+//! caller asks for it, and what the caller has mounted below them.
 //!
 //! A repository that cannot be taken is no reason to refuse the session: it gets the named directory, and is told why.
 
@@ -68,6 +68,10 @@ pub(super) fn open(
             Err(reason) => RepositoryOutcome::NotTaken(reason.to_string()),
         },
     };
+    let volumes = roots::volumes_below(&open, rights, governing, ownership)
+        .map_err(|error| OpenError::Root("roots".into(), error))?;
+    // A root's name is text.
+    open.extend(volumes.into_iter().filter(|volume| text(&volume.path).is_some()));
     let paths = open.iter().filter_map(|root| text(&root.path)).collect();
     Ok(WorkspaceRoots { paths, open, named, first, repository })
 }

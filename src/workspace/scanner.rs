@@ -263,6 +263,8 @@ impl Scanner {
             Ok(directory) => directory,
             // Gone, a link, or a file.
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return,
+            // A root of its own, which is scanned as such.
+            Err(Errno::EXDEV) if tree.is_another_root(path) => return,
             Err(Errno::EXDEV) => return self.set_shortfall(OTHER_FILE_SYSTEM.to_owned()),
             Err(errno) => return self.retry_later(path, errno, cause),
         };

@@ -137,6 +137,11 @@ impl Tree {
         Self { roots, ..self }
     }
 
+    /// Whether a path below this root is one of the others.
+    pub fn is_another_root(&self, below: &Path) -> bool {
+        self.roots.lock().is_ok_and(|roots| roots.contains(&self.path.join(below)))
+    }
+
     /// An absolute path relative to another root, if it is below one.
     pub fn below_another_root(&self, absolute: &Path) -> Option<PathBuf> {
         let roots = self.roots.lock().ok()?;

@@ -18,3 +18,4 @@ mod network;
 mod private;
 mod protected;
 mod refusals;
+mod volumes;

@@ -37,8 +37,10 @@ pub(super) fn roots_owner(
     spec: &SandboxSpec,
     shortfalls: &mut Vec<Shortfall>,
 ) -> Result<Option<RootsOwner>, LaunchError> {
-    let writes =
-        |root: &&Root| root.role != RootRole::ReadOnly && spec.profile.filesystem.workspace == Access::Write;
+    let writes = |root: &&Root| {
+        !matches!(root.role, RootRole::ReadOnly | RootRole::Volume)
+            && spec.profile.filesystem.workspace == Access::Write
+    };
     let look = |root: &Root| fstat(&root.descriptor).map_err(LaunchError::Root);
     let written: Vec<(&Root, FileStat)> = spec
         .roots
@@ -75,6 +77,35 @@ pub(super) fn roots_owner(
         return Ok(Some(owner));
     }
     Ok(None)
+}
+
+/// Leaves out volumes that commands could not be the owner of: they are covered then, and keep nothing from running.
+pub(super) fn leave_out_foreign_volumes(
+    host: &Host,
+    owner: Option<RootsOwner>,
+    spec: &mut SandboxSpec,
+) -> Result<(), LaunchError> {
+    let is_shared = spec.profile.filesystem.shared_workspaces;
+    let mut kept = Vec::with_capacity(spec.roots.len());
+    for root in std::mem::take(&mut spec.roots) {
+        let is_kept = root.role != RootRole::Volume || {
+            let found = fstat(&root.descriptor).map_err(LaunchError::Root)?.st_uid;
+            let is_callers = spec.owner.uid == 0 || found == spec.owner.uid || is_shared;
+            let is_writable = match owner {
+                Some(owner) => found == owner.uid,
+                None if host.is_privileged() => {
+                    host.maps_ids(root.descriptor.as_fd()).map_err(LaunchError::Root)?
+                }
+                None => host.lacks_of_root().is_none() || found == host.own_ids().0,
+            };
+            is_callers && is_writable
+        };
+        if is_kept {
+            kept.push(root);
+        }
+    }
+    spec.roots = kept;
+    Ok(())
 }
 
 /// The owner's own group: a directory may have the group of the one above, in which its owner is no member.

@@ -22,6 +22,8 @@ use crate::{
     sandbox::{
         governing::{CoverExtent, GoverningView},
         path_walk::{self, FilesystemLocation, MountEntry, MountTable},
+        protections::COVERED_MOUNT,
+        roots::{KERNEL_FILESYSTEMS, MEMORY_FILESYSTEMS, machines_locations},
         spec::Shortfall,
     },
 };
@@ -29,37 +31,6 @@ use crate::{
 /// The most that is covered in one directory.
 pub const MAX_COVERED: usize = 512;
 
-/// File systems by which the kernel shows itself, its processes and devices.
-const KERNEL_FILESYSTEMS: [&str; 24] = [
-    "proc",
-    "sysfs",
-    "devtmpfs",
-    "devpts",
-    "mqueue",
-    "cgroup",
-    "cgroup2",
-    "debugfs",
-    "tracefs",
-    "securityfs",
-    "bpf",
-    "pstore",
-    "efivarfs",
-    "configfs",
-    "fusectl",
-    "hugetlbfs",
-    "binfmt_misc",
-    "rpc_pipefs",
-    "nfsd",
-    "nsfs",
-    "selinuxfs",
-    "smackfs",
-    "resctrl",
-    "functionfs",
-];
-/// File systems in memory: below a directory of the system they are what the machine does now, or secrets of a container.
-const MEMORY_FILESYSTEMS: [&str; 2] = ["tmpfs", "ramfs"];
-/// What the machine does now.
-const MACHINE: [&str; 5] = ["/proc", "/sys", "/dev", "/run", "/var/run"];
 /// What people and programs have there, which no directory of the system has.
 const PRIVATE: [&str; 4] = ["/home", "/root", "/tmp", "/var/tmp"];
 
@@ -128,10 +99,12 @@ pub fn decide(
             }
             match machine.visibility(one, mount) {
                 Visibility::Shown => {}
-                Visibility::ReadOnly => covers.add(&mount.point, "mount, read-only", true),
+                Visibility::ReadOnly => {
+                    covers.add(&mount.point, &format!("{COVERED_MOUNT}, read-only"), true);
+                }
                 Visibility::Covered => {
                     hidden = Some(&mount.point);
-                    covers.add(&mount.point, "mount", false);
+                    covers.add(&mount.point, COVERED_MOUNT, false);
                 }
             }
         }
@@ -183,8 +156,7 @@ impl<'a> HiddenLocations<'a> {
         }
         let is_system = shown.shown_for == ShownFor::System;
         let is_hidden = || {
-            self.meets(&self.machine, &MACHINE, mount)
-                || (is_system && (is_kind(&MEMORY_FILESYSTEMS) || self.meets(&self.private, &PRIVATE, mount)))
+            self.is_machines(mount) || (is_system && (is_kind(&MEMORY_FILESYSTEMS) || self.is_private(mount)))
         };
         // A file is mounted for what it says: the resolv.conf(5) of a container.
         let is_file = || mount.point.symlink_metadata().is_ok_and(|found| !found.is_dir());
@@ -198,13 +170,20 @@ impl<'a> HiddenLocations<'a> {
         }
     }
 
-    /// Whether a mount shows one of these places, holds it, or lies in it.
-    fn meets(&self, known: &OnceCell<Vec<FilesystemLocation>>, places: &[&str], mount: &MountEntry) -> bool {
+    fn is_machines(&self, mount: &MountEntry) -> bool {
+        meets(self.machine.get_or_init(|| machines_locations(self.mounts)), mount)
+    }
+
+    fn is_private(&self, mount: &MountEntry) -> bool {
         let location = |place: &&str| {
             let real = Path::new(place).canonicalize().ok()?;
             self.mounts.location_of(path_walk::open(&real).ok()?.as_fd()).ok()?
         };
-        let locations = known.get_or_init(|| places.iter().filter_map(location).collect());
-        locations.iter().any(|one| one.is_within(&mount.location) || mount.location.is_within(one))
+        meets(self.private.get_or_init(|| PRIVATE.iter().filter_map(location).collect()), mount)
     }
+}
+
+/// Whether a mount shows one of these locations, holds it, or lies in it.
+fn meets(locations: &[FilesystemLocation], mount: &MountEntry) -> bool {
+    locations.iter().any(|one| one.is_within(&mount.location) || mount.location.is_within(one))
 }

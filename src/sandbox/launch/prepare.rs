@@ -110,13 +110,19 @@ impl Drop for LaunchCleanup {
 }
 
 /// Prepares a launch.
-pub(super) fn prepare(host: &Host, state: &Path, spec: SandboxSpec) -> Result<PreparedLaunch, LaunchError> {
-    let profile = &*spec.profile;
+pub(super) fn prepare(
+    host: &Host,
+    state: &Path,
+    mut spec: SandboxSpec,
+) -> Result<PreparedLaunch, LaunchError> {
+    let profile = Arc::clone(&spec.profile);
+    let profile = &*profile;
     let mut shortfalls = Vec::new();
     let gate = plan_gate(profile, &mut shortfalls)?;
     let seccomp = plan_seccomp(profile, &gate, &mut shortfalls)?;
     let landlock = plan_landlock(host, profile, spec.network, &mut shortfalls)?;
     let owner = commands_id::roots_owner(host, &spec, &mut shortfalls)?;
+    commands_id::leave_out_foreign_volumes(host, owner, &mut spec)?;
     let groups = match host.is_privileged() {
         true => mapped_groups::groups_of_roots(&spec).map_err(LaunchError::Root)?,
         // Without a mapping the caller's groups apply as they are.

@@ -151,7 +151,7 @@ pub fn ways_to(
 fn path_in(role: RootRole, path: &Path) -> &Path {
     match role {
         RootRole::GitDirectory => path.strip_prefix(".git").unwrap_or(path),
-        RootRole::Work | RootRole::ReadOnly => path,
+        RootRole::Work | RootRole::Volume | RootRole::ReadOnly => path,
     }
 }
 

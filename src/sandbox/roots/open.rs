@@ -65,6 +65,13 @@ pub enum RootError {
         /// Who asked.
         caller: u32,
     },
+    /// It cannot be found out what is mounted below the roots.
+    #[error("what is mounted below the roots cannot be read")]
+    Mounts {
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
     /// It is not a directory.
     #[error("root {path:?} is not a directory")]
     NotADirectory {
@@ -114,7 +121,7 @@ pub enum RootError {
 }
 
 /// Directories that no root may be, contain, or lie in.
-const SYSTEM: [&str; 17] = [
+pub(super) const SYSTEM: [&str; 17] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -175,7 +182,9 @@ pub fn open_owned(
     }
     check_place(&real, &homes_for(caller))?;
     let shared = libc::S_ISVTX | libc::S_IWOTH;
-    if role != RootRole::ReadOnly && stat.st_mode & shared == shared {
+    // The root of a file system in memory has this mode.
+    let is_own_volume = role == RootRole::Volume && stat.st_uid == caller.uid;
+    if role != RootRole::ReadOnly && !is_own_volume && stat.st_mode & shared == shared {
         return Err(RootError::Shared { path: real });
     }
     let is_foreign = caller.uid != 0 && stat.st_uid != caller.uid && ownership == Ownership::Callers;

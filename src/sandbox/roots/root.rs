@@ -13,13 +13,15 @@ pub enum RootRole {
     ReadOnly,
     /// The git directory of a working directory that is another root: written by git alone.
     GitDirectory,
+    /// A file system that is mounted below a directory to work in.
+    Volume,
 }
 
 impl RootRole {
     /// The most that a profile can let commands do in it.
     pub fn max_access(self) -> Access {
         match self {
-            Self::Work | Self::GitDirectory => Access::Write,
+            Self::Work | Self::GitDirectory | Self::Volume => Access::Write,
             Self::ReadOnly => Access::Read,
         }
     }

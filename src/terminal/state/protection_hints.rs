@@ -77,6 +77,7 @@ pub(super) fn hints(
                 PlaceKind::ReadOnly,
                 PlaceKind::ReadOnlyWorkspace,
                 PlaceKind::Covered,
+                PlaceKind::Mount,
             ],
         );
         found.extend(places.iter().map(|place| of_place("EROFS", place)));
@@ -85,7 +86,13 @@ pub(super) fn hints(
         }
         let places = around(
             &errors(&BUSY),
-            &[PlaceKind::Protected, PlaceKind::Reserved, PlaceKind::Above, PlaceKind::Covered],
+            &[
+                PlaceKind::Protected,
+                PlaceKind::Reserved,
+                PlaceKind::Above,
+                PlaceKind::Covered,
+                PlaceKind::Mount,
+            ],
         );
         found.extend(places.iter().map(|place| of_place("EBUSY", place)));
         let filtered = errors(&NOT_PERMITTED).into_iter().filter_map(|at| {
@@ -138,8 +145,13 @@ fn of_place(error: &str, place: &ProtectedPlace) -> ProtectionHint {
             ("the profile lets commands read the workspace only", "filesystem.workspace")
         }
         PlaceKind::Covered => (
-            "a socket or a mount of the host is there, which is covered, and no command may use or remove it",
+            "a socket of the host is there, which is covered, and no command may use or remove it",
             "network.sockets",
+        ),
+        PlaceKind::Mount => (
+            "a file system is mounted there in which the session does not work: it is another user's, the system's or shared by \
+             all users, cannot be mapped to the commands' id, or was mounted after the session was opened",
+            "roots",
         ),
     };
     hint(error, &place.path.to_string_lossy(), protection, key)
