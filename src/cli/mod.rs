@@ -36,13 +36,14 @@ use command_line::{CliCommand, CommandLine};
 use console::error::CliError;
 use shell::shell_wrapper::ShellWrapperArguments;
 
-use crate::{gateway, sys::signals as signals_of_system};
+use crate::{client, gateway, sys::signals as signals_of_system};
 
 /// How long threads that cannot be cancelled (a read of the terminal) are waited for at the end.
 const THREAD_SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Runs the command that the arguments name, and answers with the status that the process is to end with.
 pub fn main() -> ExitCode {
+    client::keep_umask();
     let command = match CliCommand::parse(env::args_os().collect()) {
         Ok(command) => command,
         Err(error) => return usage(&error),
@@ -71,6 +72,7 @@ pub fn is_shell_name(name: &OsStr) -> bool {
 
 /// As [`main`], for the program as a shell: all arguments are the shell's.
 pub fn shell_main() -> ExitCode {
+    client::keep_umask();
     let mut words = env::args_os();
     let words = words.next().into_iter().chain(["--".into()]).chain(words);
     let command = ShellWrapperArguments::augment_args(clap::Command::new(shell::shell_wrapper::SHELL_NAME));

@@ -37,7 +37,7 @@ pub use advice::{advice_when_denied, advice_when_not_started};
 pub use denial::{denial_json, denial_line, denial_lines, hint_json, network_cause};
 pub use ended::{ended_json, ended_line};
 pub use front_end::FrontEnd;
-pub use new_terminal::{new_terminal, session_in_bytes, terminal_in_bytes};
+pub use new_terminal::{keep_umask, new_terminal, session_in_bytes, terminal_in_bytes};
 pub use refusal::{
     bad_field_of, detail_of, details_of, message_with_field, message_with_rule, reason_of, reason_or_code_of,
 };

@@ -1,7 +1,8 @@
 //! What every front end sends with a command because it is a property of the front end's own process, and texts that are no UTF-8.
 
-use std::{os::unix::ffi::OsStringExt, path::Path};
+use std::{os::unix::ffi::OsStringExt, path::Path, sync::OnceLock};
 
+use nix::sys::stat::{Mode, umask};
 use prost::bytes::Bytes;
 
 use crate::{
@@ -36,8 +37,24 @@ fn real_directory(path: impl AsRef<Path>) -> Option<Bytes> {
     is_directory.then(|| Bytes::from(real.into_os_string().into_vec()))
 }
 
-/// Read without changing it, unlike umask(2), so that no thread ever has another one. Absent where there is no proc(5).
+/// The umask with which this process was started.
+static STARTED_WITH: OnceLock<u32> = OnceLock::new();
+const OWNERS_BITS: Mode = Mode::S_IRWXU;
+
+/// Remembers this process's umask for its commands, and takes the owner's bits out of it: what Provost makes for itself, it must be able
+/// to use. To be called before there is another thread.
+pub fn keep_umask() {
+    let own = umask(Mode::S_IRWXG | Mode::S_IRWXO);
+    umask(own.difference(OWNERS_BITS));
+    STARTED_WITH.get_or_init(|| own.bits());
+}
+
+/// Where nothing was remembered it is read without changing it, unlike umask(2), so that no thread ever has another one. Absent where there
+/// is no proc(5).
 fn own_umask() -> Option<u32> {
+    if let Some(own) = STARTED_WITH.get() {
+        return Some(*own);
+    }
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let digits = status.lines().find_map(|line| line.strip_prefix("Umask:"))?;
     u32::from_str_radix(digits.trim(), 8).ok()

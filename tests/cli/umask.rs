@@ -64,7 +64,7 @@ fn what_a_command_makes_has_the_callers_umask_by_each_way_to_start_it() {
     let listed = stdout(&output(&["ps", "-o", "json"]));
     let held =
         listed.split('"').find(|word| word.starts_with("sess_")).expect("a session is listed").to_owned();
-    for umask in ["0077", "0027", "0002", "0000"] {
+    for umask in ["0077", "0027", "0002", "0000", "0177", "0777"] {
         has_made(&place, "run, embedded", umask, &place.run(&[], &["sh", "-c", MAKE]));
         has_made(&place, "run", umask, &by_gateway(&["run", "--", "sh", "-c", MAKE]));
         has_made(
