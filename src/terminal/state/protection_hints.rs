@@ -26,7 +26,7 @@ const NOT_PERMITTED: [&str; 2] = ["operation not permitted", "eperm"];
 const BAD_CALL: [&str; 2] = ["bad system call", "sigsys"];
 
 /// What a line with EPERM is about, and what of it the system call filter refuses.
-const FILTERED: [(&str, &str); 13] = [
+const FILTERED: [(&str, &str); 16] = [
     ("unshare", "new namespaces"),
     ("namespace", "new namespaces"),
     ("clone", "new namespaces"),
@@ -34,13 +34,18 @@ const FILTERED: [(&str, &str); 13] = [
     ("mount", "mounts"),
     ("pivot_root", "mounts"),
     ("chroot", "chroot"),
-    ("changing permissions", "modes with set-id bits"),
-    ("change mode", "modes with set-id bits"),
-    ("chmod", "modes with set-id bits"),
+    ("changing permissions", SET_ID_MODES),
+    ("change permissions", SET_ID_MODES),
+    ("preserving permissions", SET_ID_MODES),
+    ("set permissions", SET_ID_MODES),
+    ("change mode", SET_ID_MODES),
+    ("chmod", SET_ID_MODES),
     ("perf_event", "perf events"),
     ("bpf", "programs in the kernel"),
     ("keyctl", "keyrings"),
 ];
+
+const SET_ID_MODES: &str = "set-user-id modes, and set-group-id modes of files";
 
 /// The hints for a command with this outcome and the ends of these outputs; none for one that ended well.
 pub(super) fn hints(
