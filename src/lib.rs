@@ -3,6 +3,7 @@
 pub mod acp;
 pub mod approval;
 pub mod byte_text;
+pub mod caller;
 pub mod certificate;
 pub mod cgroup;
 pub mod cli;

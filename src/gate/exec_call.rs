@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 
 use crate::{
-    policy::command::interpreter::interpreted_argv, resolve::shebang::Shebang,
+    caller::StartDirectory, policy::command::interpreter::interpreted_argv, resolve::shebang::Shebang,
     sys::seccomp_listener::NotifiedCall,
 };
 
@@ -22,13 +22,6 @@ pub(super) struct ExecCall {
     pub(super) env: u64,
     /// `AT_*`.
     pub(super) flags: i32,
-}
-
-/// The directory that a relative path begins at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StartDirectory {
-    Working,
-    Descriptor(i32),
 }
 
 /// `AT_EXECVE_CHECK`, since Linux 6.14: the exec is checked and not done.
@@ -52,15 +45,12 @@ impl ExecCall {
         match i64::from(call.number) {
             libc::SYS_execve => Ok(common),
             libc::SYS_execveat => {
-                // The kernel looks at the lower half of both.
-                let (directory, flags) = (first as i32, fifth as i32);
+                // The kernel looks at the lower half.
+                let flags = fifth as i32;
                 if flags & !KNOWN_FLAGS != 0 {
                     return Err(Errno::EINVAL);
                 }
-                let from = match directory {
-                    libc::AT_FDCWD => StartDirectory::Working,
-                    descriptor => StartDirectory::Descriptor(descriptor),
-                };
+                let from = StartDirectory::of(first);
                 Ok(Self { from, path: second, argv: third, env: fourth, flags, ..common })
             }
             _ => Err(Errno::ENOSYS),

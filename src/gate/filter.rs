@@ -1,8 +1,9 @@
 //! The system calls of a gate: a list of what it does once it is set up. Everything else fails with `EPERM`.
 //!
 //! It reads what commands have written: paths, arguments, files. Should one of them get the better of it, it can still execute nothing,
-//! start and connect to nothing, make no memory executable, send no signal but KILL, and change neither memory nor registers of what
-//! it traces. The flags of openat2(2) lie in memory, where no filter sees them: to files it has the rights that commands have.
+//! start and connect to nothing, make no memory executable, send no signal but KILL, change neither memory nor registers of what
+//! it traces, and make no file set-user-id. The flags of openat2(2) lie in memory, where no filter sees them: to files it has the rights that
+//! commands have.
 
 use libc::c_long;
 
@@ -33,6 +34,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_getdents64,
     libc::SYS_faccessat2,
     libc::SYS_process_vm_readv,
+    libc::SYS_pread64,
     libc::SYS_pidfd_open,
     libc::SYS_wait4,
 ];
@@ -68,7 +70,7 @@ pub(super) fn program() -> Vec<u8> {
         always: ALWAYS,
         without_execute: &[libc::SYS_mmap, libc::SYS_mprotect],
         with_argument: WITH_ARGUMENT,
-        without_bits: &[(libc::SYS_openat, 2, TO_WRITE)],
+        without_bits: &[(libc::SYS_openat, 2, TO_WRITE), (libc::SYS_fchmodat, 2, libc::S_ISUID)],
     }
     .program()
 }

@@ -1,4 +1,4 @@
-//! From a notified exec to its verdict: answered, held, or let go on under verification.
+//! From a notified exec to its verdict: answered, held, or let go on under verification. Other calls are answered at once.
 
 use std::os::fd::AsFd;
 
@@ -14,6 +14,7 @@ use super::{
     verdicts::Decided,
 };
 use crate::{
+    caller::{ModeCall, change_mode},
     policy::ExecDecision,
     proto::gate::{
         AskEnded, Exec, ExecAsked, ExecDenied, ask_ended::End, exec_denied::Cause, from_gate, report,
@@ -45,6 +46,14 @@ impl Gate {
             // It is remembered first: then each exec is looked at for it.
             self.shares_directories = true;
             let _ = seccomp_listener::answer(self.seccomp.as_fd(), notified.id, CallAnswer::Continue);
+            return;
+        }
+        if let Some(call) = ModeCall::of(&notified) {
+            let is_waiting = || seccomp_listener::is_waiting(self.seccomp.as_fd(), notified.id);
+            let changed =
+                call.and_then(|call| change_mode(&self.proc.viewpoint(), notified.thread, &call, is_waiting));
+            let answer = changed.map_or_else(CallAnswer::Fail, |()| CallAnswer::Done);
+            let _ = seccomp_listener::answer(self.seccomp.as_fd(), notified.id, answer);
             return;
         }
         match ExecCall::of(&notified) {

@@ -5,28 +5,21 @@
 
 use std::{
     ffi::CString,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use nix::{
     errno::Errno,
-    fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat},
-    sys::{
-        stat::{FileStat, Mode, SFlag, fstat, fstatat},
-        statfs::{PROC_SUPER_MAGIC, fstatfs},
-    },
+    fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2},
+    sys::stat::{FileStat, SFlag, fstat, fstatat},
 };
 
 use super::process::HostProc;
-use crate::sys::access;
-
-/// Links on the way to a file (path_resolution(7)).
-const MAX_LINKS: usize = 40;
-/// The inode number of a /proc's root.
-const PROC_ROOT: u64 = 1;
+pub(super) use crate::caller::walk::LastLink;
+use crate::{
+    caller::walk::{ObjectLinks, is_proc, kind, walk},
+    sys::access,
+};
 
 /// Whose paths are looked up.
 #[derive(Debug, Clone, Copy)]
@@ -34,14 +27,6 @@ pub(super) struct Lookup<'a> {
     pub(super) proc: &'a HostProc,
     /// The caller; `None` for paths that no process has given.
     pub(super) thread: Option<i32>,
-}
-
-/// Whether the last name may be a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LastLink {
-    Follow,
-    /// `AT_SYMLINK_NOFOLLOW`.
-    Refuse,
 }
 
 const OPEN: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
@@ -73,64 +58,8 @@ impl Lookup<'_> {
     }
 
     fn walk(&self, from: BorrowedFd<'_>, path: &[u8], last: LastLink) -> Result<OwnedFd, Errno> {
-        if path.is_empty() {
-            return Err(Errno::ENOENT);
-        }
-        let root = || openat(AT_FDCWD, c"/", OPEN | OFlag::O_DIRECTORY, Mode::empty());
-        let mut at = if path.starts_with(b"/") {
-            root()?
-        } else {
-            openat(from, c".", OPEN | OFlag::O_DIRECTORY, Mode::empty())?
-        };
-        let mut rest = names(path);
-        let mut links = 0;
-        while let Some(name) = rest.pop() {
-            let is_last = rest.is_empty();
-            if let Some(own) = self.own_name(at.as_fd(), &name)? {
-                rest.extend(names(&own));
-                continue;
-            }
-            let c_name = CString::new(name.as_slice()).map_err(|_| Errno::EINVAL)?;
-            let next = openat(&at, c_name.as_c_str(), OPEN | OFlag::O_NOFOLLOW, Mode::empty())?;
-            if kind(&fstat(&next)?) != SFlag::S_IFLNK || (is_last && last == LastLink::Refuse) {
-                at = next;
-                continue;
-            }
-            links += 1;
-            if links > MAX_LINKS {
-                return Err(Errno::ELOOP);
-            }
-            if is_proc(next.as_fd())? && fstat(&at)?.st_ino != PROC_ROOT {
-                // A link to an object that a process has: it can only be followed.
-                at = openat(&at, c_name.as_c_str(), OPEN, Mode::empty())?;
-                continue;
-            }
-            let target = readlinkat(&next, c"")?;
-            if target.as_bytes().starts_with(b"/") {
-                at = root()?;
-            }
-            rest.extend(names(target.as_bytes()));
-        }
-        if path.ends_with(b"/") && kind(&fstat(&at)?) != SFlag::S_IFDIR {
-            return Err(Errno::ENOTDIR);
-        }
-        Ok(at)
-    }
-
-    /// What /proc/self and /proc/thread-self are to the caller.
-    fn own_name(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
-        let (Some(thread), b"self" | b"thread-self") = (self.thread, name) else { return Ok(None) };
-        if fstat(directory)?.st_ino != PROC_ROOT || !is_proc(directory)? {
-            return Ok(None);
-        }
-        let (inner, group) = self.proc.inner_numbers(thread)?;
-        Ok(Some(
-            match name {
-                b"self" => group.to_string(),
-                _ => format!("{group}/task/{inner}"),
-            }
-            .into_bytes(),
-        ))
+        let own = || self.thread.map(|thread| self.proc.inner_numbers(thread)).transpose();
+        walk(from, path, last, ObjectLinks::OfAll, &own)
     }
 }
 
@@ -170,18 +99,4 @@ pub(super) fn check_executable(file: BorrowedFd<'_>, status: &FileStat) -> Resul
         return Err(Errno::EACCES);
     }
     access::may_execute(file)
-}
-
-fn kind(status: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(status.st_mode & SFlag::S_IFMT.bits())
-}
-
-fn is_proc(object: BorrowedFd<'_>) -> Result<bool, Errno> {
-    fstatfs(object.as_fd()).map(|found| found.filesystem_type() == PROC_SUPER_MAGIC)
-}
-
-/// The names on a path, the last one first.
-fn names(path: &[u8]) -> Vec<Vec<u8>> {
-    let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
-    names.rev().map(<[u8]>::to_vec).collect()
 }

@@ -1,7 +1,7 @@
 //! The gate: a process next to each sandbox that evaluates every exec in it.
 //!
 //! It answers the notifications of the sandbox's filter by the policy, and compares at the exec what is executed with what was
-//! evaluated. It executes nothing, changes nothing in the sandbox, and ends with the supervisor.
+//! evaluated. It executes nothing, changes nothing in the sandbox but the modes of directories (`caller`), and ends with the supervisor.
 //!
 //! Types stand below the files that act on them: `process`, `lookup`, `exec_call`, `reading`, `terminals`, `verdicts`,
 //! `refusals`, `reports`, then `state`, then one file for each concern.

@@ -18,6 +18,7 @@ use nix::{
 
 use super::memory;
 use crate::{
+    caller::{Viewpoint, walk::OwnNumbers},
     policy::command::program::DirectoryId,
     sys::{
         file, kcmp, namespace,
@@ -98,6 +99,15 @@ impl HostProc {
         Ok(Self { directory, own, has_thread_info: Cell::new(true) })
     }
 
+    /// Where the gate looks when it answers. It is not under the sandbox's filter, and needs no nonce.
+    pub(super) fn viewpoint(&self) -> Viewpoint<'_> {
+        Viewpoint {
+            proc: self.directory.as_fd(),
+            own_descriptors: self.own.as_fd(),
+            nonce: Default::default(),
+        }
+    }
+
     fn open(&self, path: &str, flags: OFlag) -> Result<OwnedFd, Errno> {
         openat(&self.directory, path, flags | OFlag::O_CLOEXEC, Mode::empty())
     }
@@ -128,8 +138,9 @@ impl HostProc {
     }
 
     /// A thread's and its group's numbers in the innermost pid namespace, the sandbox's.
-    pub(super) fn inner_numbers(&self, thread: i32) -> Result<(i32, i32), Errno> {
-        Ok((self.status_number(thread, "NSpid")?, self.status_number(thread, "NStgid")?))
+    pub(super) fn inner_numbers(&self, thread: i32) -> Result<OwnNumbers, Errno> {
+        let number = |field| self.status_number(thread, field);
+        Ok(OwnNumbers { thread: number("NSpid")?, group: number("NStgid")? })
     }
 
     /// The last number of a line.

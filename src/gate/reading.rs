@@ -14,13 +14,14 @@ use nix::{
 };
 
 use super::{
-    exec_call::{ExecCall, StartDirectory, final_arguments, script_name},
+    exec_call::{ExecCall, final_arguments, script_name},
     lookup::{LastLink, Lookup, check_executable},
     memory::CallerMemory,
     process::{FileVersion, HostProc, identity_of},
 };
 use crate::{
     byte_text,
+    caller::StartDirectory,
     policy::command::program::Directory,
     proto::gate::Exec,
     resolve::{

@@ -6,7 +6,7 @@ use super::route_counters::RouteCounters;
 use crate::{
     cgroup,
     proto::supervisor::EffectiveConfinement,
-    sys::{oom::OwnOomScore, spawn::ExecNonce},
+    sys::{file::CallNonce, oom::OwnOomScore, spawn::ExecNonce},
 };
 
 /// A sandbox that is fully set up: what set-up hands to the event loop.
@@ -26,6 +26,8 @@ pub struct Ready {
     pub oom_score: OwnOomScore,
     /// The gate, if the sandbox has one.
     pub gate: Option<SupervisedGate>,
+    /// Without a gate: what the supervisor is notified of. Absent: nothing, and these calls are refused.
+    pub mode_listener: Option<ModeListener>,
     /// The listeners of the proxies: of HTTP, then of SOCKS5; then the resolver's sockets, if it has one. Empty: there are none.
     pub proxy_listeners: Vec<Arc<OwnedFd>>,
     /// The sockets of the host for which the last of them listen.
@@ -86,6 +88,15 @@ pub struct SupervisedGate {
     pub dead_man: OwnedFd,
     /// What lets a command's first exec pass.
     pub nonce: ExecNonce,
+}
+
+/// The listener for changes of mode with `S_ISGID` (seccomp_unotify(2)).
+#[derive(Debug)]
+pub struct ModeListener {
+    /// Of the sandbox's filter.
+    pub descriptor: OwnedFd,
+    /// What lets the supervisor's own changes pass.
+    pub nonce: CallNonce,
 }
 
 /// The identity of a command, in ids of the supervisor's user namespace.

@@ -35,6 +35,34 @@ pub fn install_with_listener(program: &[u8]) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
+/// As [`install_with_listener`]. Where there can be no listener, because an inherited filter has one or refuses it, every call that
+/// the program notifies fails with `EPERM`.
+///
+/// # Errors
+/// As [`install`].
+pub fn install_with_listener_or_refuse(program: &[u8]) -> Result<Option<OwnedFd>, Errno> {
+    match install_with_listener(program) {
+        Ok(listener) => Ok(Some(listener)),
+        Err(_) => install(&refusing_what_it_notifies(program)).map(|()| None),
+    }
+}
+
+/// The program with other answers. It has no instruction that returns anything but a constant.
+fn refusing_what_it_notifies(program: &[u8]) -> Vec<u8> {
+    let mut refusing = program.to_vec();
+    for instruction in refusing.as_chunks_mut::<INSTRUCTION_BYTES>().0 {
+        if instruction[..2] == RETURN.to_ne_bytes() && instruction[4..] == RETURN_NOTIFICATION.to_ne_bytes() {
+            instruction[4..].copy_from_slice(&RETURN_REFUSAL.to_ne_bytes());
+        }
+    }
+    refusing
+}
+
+/// `BPF_RET | BPF_K`.
+const RETURN: u16 = 0x06;
+const RETURN_NOTIFICATION: u32 = libc::SECCOMP_RET_USER_NOTIF;
+const RETURN_REFUSAL: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+
 /// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`, which libc does not have.
 const FLAG_WAIT_KILLABLE_RECV: u32 = 1 << 5;
 

@@ -97,6 +97,8 @@ pub fn is_waiting(listener: BorrowedFd<'_>, id: u64) -> bool {
 pub enum CallAnswer {
     /// It fails with this errno.
     Fail(Errno),
+    /// It was done for the caller: it returns 0.
+    Done,
     /// The kernel executes it, with whatever the caller's memory then holds.
     Continue,
 }
@@ -108,6 +110,7 @@ pub enum CallAnswer {
 pub fn answer(listener: BorrowedFd<'_>, id: u64, answer: CallAnswer) -> Result<(), Errno> {
     let (error, flags) = match answer {
         CallAnswer::Fail(errno) => (-(errno as i32), 0),
+        CallAnswer::Done => (0, 0),
         CallAnswer::Continue => (0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
     };
     let response = libc::seccomp_notif_resp { id, val: 0, error, flags };

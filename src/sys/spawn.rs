@@ -18,6 +18,7 @@ use nix::errno::Errno;
 use super::{
     child::{ChildPlan, ExpectedFile, STATUS_BYTES, child},
     clone::{CLONE_INTO_CGROUP, CloneArgs, Stack, clone3},
+    file::CallNonce,
     signals,
 };
 pub use super::{
@@ -101,9 +102,8 @@ pub struct SpawnSpec<'a> {
     pub exec_nonce: ExecNonce,
 }
 
-/// Three words by which a system call filter knows an exec: execve(2) has all of them, execveat(2) the last one. Zeroes mean
-/// nothing.
-pub type ExecNonce = [usize; 3];
+/// execve(2) has all of its words, execveat(2) the last one.
+pub type ExecNonce = CallNonce;
 
 /// A command that has executed.
 #[derive(Debug)]

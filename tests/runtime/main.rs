@@ -105,6 +105,7 @@ fn supervise(arguments: &[String]) -> ! {
         effective_confinement: EffectiveConfinement::default(),
         oom_score: OwnOomScore::open().unwrap(),
         gate: None,
+        mode_listener: None,
         session_files: Default::default(),
         session_network: Vec::new(),
         command_host_id: 0,

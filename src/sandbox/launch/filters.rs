@@ -13,7 +13,11 @@ use crate::{
         host::Host,
         launch::error::LaunchError,
         probe::{CONNECTION_PROGRAMS, NO_TCP_DIAG},
-        seccomp::{self, AnonymousPrograms, arch::Arch, notified::ExecNonce},
+        seccomp::{
+            self, AnonymousPrograms,
+            arch::Arch,
+            notified::{ExecNonce, Listener},
+        },
         spec::Shortfall,
     },
     sys::{landlock::ABI_WITH_TCP, random, seccomp::has_notify_action},
@@ -32,7 +36,7 @@ pub(super) fn plan_gate(profile: &Profile, shortfalls: &mut Vec<Shortfall>) -> R
     Ok(GatePlan { enabled: false })
 }
 
-/// The filter for system calls, with the gate's notification where there is one.
+/// The filter for system calls, with what the gate is notified of, or without one the supervisor.
 pub(super) fn plan_seccomp(
     profile: &Profile,
     gate: &GatePlan,
@@ -48,14 +52,15 @@ pub(super) fn plan_seccomp(
                 Some(_) => AnonymousPrograms::Refused,
                 None => AnonymousPrograms::Allowed,
             };
-            let nonce = match gate.enabled {
-                true => Some(ExecNonce::new(random::bytes().map_err(LaunchError::Random)?)),
-                false => None,
+            let nonce = ExecNonce::new(random::bytes().map_err(LaunchError::Random)?);
+            let listener = match gate.enabled {
+                true => Listener::Gate(&nonce),
+                false => Listener::Supervisor(&nonce),
             };
             Ok(SeccompPlan {
                 enabled: true,
-                program: seccomp::program(machine, anonymous, nonce.as_ref()).into(),
-                exec_nonce: nonce.map(|nonce| nonce.bytes().to_vec().into()).unwrap_or_default(),
+                program: seccomp::program(machine, anonymous, listener).into(),
+                exec_nonce: nonce.bytes().to_vec().into(),
             })
         }
         None => {

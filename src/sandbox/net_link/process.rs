@@ -21,7 +21,7 @@ use crate::{
             Host,
             host_ids::{HostIdClaim, HostIdError},
         },
-        seccomp::{self, AnonymousPrograms, arch::Arch},
+        seccomp::{self, AnonymousPrograms, arch::Arch, notified::Listener},
     },
     sys::fdpass,
     wire::{self, EncodeError, HEADER_BYTES, net::PROCESS_NAME},
@@ -90,7 +90,7 @@ impl NetProcess {
         }
         let claim = host.is_privileged().then(|| host.ids().claim(0)).transpose()?;
         let id = claim.as_ref().map_or(0, |claim| claim.supervisor);
-        let program = |machine| seccomp::program(machine, AnonymousPrograms::Refused, None);
+        let program = |machine| seccomp::program(machine, AnonymousPrograms::Refused, Listener::None);
         let setup = Setup {
             change_ids: claim.is_some(),
             uid: id,

@@ -3,7 +3,8 @@
 
 use libc::c_long;
 
-use super::conditional::{ArgumentCondition, CREATES, SET_ID, SUPERVISOR};
+use super::OFFSET_NUMBER;
+use super::conditional::{ArgumentCondition, CREATES, SET_GROUP_ID, SET_ID, SET_USER_ID, SUPERVISOR};
 use super::families::{FAMILIES, Protocol};
 use super::notified::{NotifiedCall, Otherwise};
 
@@ -57,11 +58,11 @@ impl FilterBuilder {
             self.push(JUMP_EQUAL, 0, to_notify, *word);
         }
         self.push(RETURN, 0, 0, ALLOW);
-        let otherwise = match notified.otherwise {
-            Otherwise::Notified => NOTIFY,
-            Otherwise::Absent => errno(libc::ENOSYS),
-        };
-        self.push(RETURN, 0, 0, otherwise);
+        match notified.otherwise {
+            Otherwise::Notified => self.push(RETURN, 0, 0, NOTIFY),
+            Otherwise::Absent => self.push(RETURN, 0, 0, errno(libc::ENOSYS)),
+            Otherwise::Ruled => self.push(LOAD, 0, 0, OFFSET_NUMBER),
+        }
     }
 
     /// The call's number is in the accumulator before and, when the rule is for another call, after.
@@ -72,6 +73,14 @@ impl FilterBuilder {
             ArgumentCondition::AnyBit { index, bits } => {
                 vec![(LOAD, 0, 0, argument(index)), (JUMP_IF_ANY_BIT, 0, 1, bits), refuse, allow]
             }
+            ArgumentCondition::ChangedMode { index } => vec![
+                (LOAD, 0, 0, argument(index)),
+                (JUMP_IF_ANY_BIT, 2, 0, SET_USER_ID),
+                (JUMP_IF_ANY_BIT, 0, 2, SET_GROUP_ID),
+                (RETURN, 0, 0, NOTIFY),
+                refuse,
+                allow,
+            ],
             ArgumentCondition::AnyBitOrNotified { index, bits, notified, unless } => vec![
                 (LOAD, 0, 0, argument(index)),
                 (JUMP_IF_ANY_BIT, 3, 0, bits),

@@ -2,7 +2,7 @@
 
 use libc::c_long;
 
-use super::{AnonymousPrograms, arch::Arch, table::Numbers};
+use super::{AnonymousPrograms, arch::Arch, notified::Listener, table::Numbers};
 
 /// A call that is refused for some of its arguments.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +21,11 @@ pub(super) struct ConditionalRule {
 /// When a call is refused with `EPERM`; else it is allowed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ArgumentCondition {
+    /// The mode has `S_ISUID`. With `S_ISGID` alone it is notified: what is to be changed is seen there. Where there is no
+    /// listener it is refused, too.
+    ChangedMode {
+        index: u32,
+    },
     AnyBit {
         index: u32,
         bits: u32,
@@ -87,14 +92,19 @@ pub(super) enum ArgumentCondition {
 pub(super) fn rules(
     machine: Arch,
     anonymous: AnonymousPrograms,
-    has_gate: bool,
+    listener: Listener<'_>,
 ) -> impl Iterator<Item = (c_long, ArgumentCondition)> {
     let memfd = match anonymous {
         AnonymousPrograms::Allowed => &MEMFD,
         AnonymousPrograms::Refused => &SEALED_MEMFD,
     };
-    let clone = if has_gate { &NOTIFIED_CLONE } else { &CLONE };
-    RULES.iter().chain([clone, memfd]).filter_map(move |rule| Some((rule.numbers.on(machine)?, rule.when)))
+    let clone = if matches!(listener, Listener::Gate(_)) { &NOTIFIED_CLONE } else { &CLONE };
+    let has_listener = !matches!(listener, Listener::None);
+    let when = move |rule: &ConditionalRule| match rule.when {
+        ArgumentCondition::ChangedMode { index } if !has_listener => any_bit(index, SET_ID),
+        when => when,
+    };
+    RULES.iter().chain([clone, memfd]).filter_map(move |rule| Some((rule.numbers.on(machine)?, when(rule))))
 }
 
 const fn rule(
@@ -125,6 +135,10 @@ const fn mode(index: u32) -> ArgumentCondition {
     any_bit(index, SET_ID)
 }
 
+const fn changed_mode(index: u32) -> ArgumentCondition {
+    ArgumentCondition::ChangedMode { index }
+}
+
 const fn of_supervisor() -> ArgumentCondition {
     ArgumentCondition::OneOf { index: 0, values: &[SUPERVISOR] }
 }
@@ -136,6 +150,8 @@ const fn of_supervisor_or_user(user: u32) -> ArgumentCondition {
 /// In words, for many entries.
 const SET_ID_MODES: &str = "modes with set-id bits";
 const AS_OPEN: &str = "as openat";
+const SET_ID_CHANGES: &str = "`S_ISUID`; `S_ISGID` of what is no directory";
+const AS_FCHMODAT: &str = "as fchmodat";
 const SUPERVISOR_ONLY: &str = "process 1";
 const AS_SCHEDULING: &str = "the supervisor's scheduling stays as it is";
 
@@ -149,14 +165,18 @@ pub(super) const RULES: &[ConditionalRule] = &[
         SET_ID_MODES,
         "files of a workspace belong to the principal on disk: a set-id program would run as the principal for any user",
     ),
-    rule("fchmod", (91, 52), mode(1), SET_ID_MODES, AS_OPEN),
-    rule("fchmodat", (268, 53), mode(2), SET_ID_MODES, AS_OPEN),
-    rule("fchmodat2", (452, 452), mode(2), SET_ID_MODES, AS_OPEN),
-    rule("mkdirat", (258, 34), mode(2), SET_ID_MODES, AS_OPEN),
+    rule("fchmod", (91, 52), changed_mode(1), SET_ID_CHANGES, AS_FCHMODAT),
+    rule(
+        "fchmodat",
+        (268, 53),
+        changed_mode(2),
+        SET_ID_CHANGES,
+        "as openat; the supervisor or the gate is notified of `S_ISGID`, and sets it through a descriptor of a directory",
+    ),
+    rule("fchmodat2", (452, 452), changed_mode(2), SET_ID_CHANGES, AS_FCHMODAT),
     rule("mknodat", (259, 33), mode(2), SET_ID_MODES, AS_OPEN),
     only_x86_64("creat", 85, mode(1), SET_ID_MODES, AS_OPEN),
-    only_x86_64("chmod", 90, mode(1), SET_ID_MODES, AS_OPEN),
-    only_x86_64("mkdir", 83, mode(1), SET_ID_MODES, AS_OPEN),
+    only_x86_64("chmod", 90, changed_mode(1), SET_ID_CHANGES, AS_FCHMODAT),
     only_x86_64("mknod", 133, mode(1), SET_ID_MODES, AS_OPEN),
     rule(
         "ioctl",
@@ -292,9 +312,12 @@ pub(super) const SEALED_MEMFD: ConditionalRule = rule(
     "landlock knows files by their directories, and a file in memory is in none",
 );
 
-/// `S_ISUID | S_ISGID`. On an id-mapped workspace a command's files belong to the principal on disk, so a set-id
-/// program made by a command would run as the principal for any user who starts it outside.
-pub(super) const SET_ID: u32 = 0o6000;
+/// On an id-mapped workspace a command's files belong to the principal on disk, so a set-id program made by a command would run
+/// as the principal for any user who starts it outside. Of a directory `S_ISGID` says which group new files have, and mkdir(2) makes
+/// none with it.
+pub(super) const SET_USER_ID: u32 = 0o4000;
+pub(super) const SET_GROUP_ID: u32 = 0o2000;
+pub(super) const SET_ID: u32 = SET_USER_ID | SET_GROUP_ID;
 
 /// `O_CREAT | __O_TMPFILE`: without them open(2) has no mode, and its register holds anything.
 pub(super) const CREATES: u32 = 0o100 | 0o20_000_000;

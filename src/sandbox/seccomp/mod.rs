@@ -19,7 +19,7 @@ mod unimplemented;
 
 use arch::Arch;
 use bytecode::{ALLOW, FilterBuilder, JUMP_AT_LEAST, JUMP_EQUAL, KILL_PROCESS, LOAD, RETURN, errno};
-use notified::ExecNonce;
+use notified::Listener;
 
 /// Whether memory without a name may become a program: memfd_create(2) without `MFD_NOEXEC_SEAL`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,10 +30,10 @@ pub enum AnonymousPrograms {
     Refused,
 }
 
-/// The program: `struct sock_filter`s in native byte order, ready for seccomp(2). With a nonce, every exec that does not have
-/// it is notified to the listener that must then be installed.
+/// The program: `struct sock_filter`s in native byte order, ready for seccomp(2). Where calls are notified, the listener must be
+/// installed with it.
 #[must_use]
-pub fn program(machine: Arch, anonymous: AnonymousPrograms, nonce: Option<&ExecNonce>) -> Vec<u8> {
+pub fn program(machine: Arch, anonymous: AnonymousPrograms, listener: Listener<'_>) -> Vec<u8> {
     let mut filter = FilterBuilder::default();
     filter.push(LOAD, 0, 0, OFFSET_ARCH);
     // Calls of another architecture have other numbers, which this filter does not know.
@@ -48,10 +48,10 @@ pub fn program(machine: Arch, anonymous: AnonymousPrograms, nonce: Option<&ExecN
     // Calls of later kernels are unknown; programs go on without them, as on today's kernels.
     filter.push(JUMP_AT_LEAST, 0, 1, LAST_KNOWN + 1);
     filter.push(RETURN, 0, 0, errno(libc::ENOSYS));
-    for call in nonce.into_iter().flat_map(|nonce| notified::calls(machine, nonce)) {
+    for call in notified::calls(machine, listener) {
         filter.notify(&call);
     }
-    for (call, when) in conditional::rules(machine, anonymous, nonce.is_some()) {
+    for (call, when) in conditional::rules(machine, anonymous, listener) {
         filter.rule(call, when);
     }
     for call in table::numbers(unimplemented::CALLS, machine) {

@@ -3,13 +3,26 @@
 //!
 //! And clone3(2), which nobody has then but the supervisor: its flags lie in memory, where a filter cannot see whether two processes
 //! come to share a working directory. Programs go on with clone(2).
+//!
+//! Without a gate the supervisor is notified of changes of mode with `S_ISGID`, and changes it itself with the nonce.
 
 use libc::c_long;
 
 use super::{arch::Arch, table::Numbers};
 use crate::wire::gate::NONCE_BYTES;
 
-/// What the supervisor has in the unused registers of a command's first exec, which was evaluated as the request.
+/// Who is notified of calls.
+#[derive(Debug, Clone, Copy)]
+pub enum Listener<'a> {
+    /// Nobody.
+    None,
+    /// The supervisor, which is under the filter itself.
+    Supervisor(&'a ExecNonce),
+    /// The sandbox's gate.
+    Gate(&'a ExecNonce),
+}
+
+/// What the supervisor has in the unused registers of its own calls, and of a command's first exec, which was evaluated as the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecNonce([u8; NONCE_BYTES]);
 
@@ -33,7 +46,7 @@ impl ExecNonce {
     }
 }
 
-/// A call that is notified unless its registers from `first_register` on have these values.
+/// A call that is allowed if its registers from `first_register` on have these values.
 pub(super) struct NotifiedCall {
     pub(super) call: c_long,
     pub(super) first_register: u32,
@@ -48,23 +61,32 @@ pub(super) enum Otherwise {
     Notified,
     /// `ENOSYS`.
     Absent,
+    /// As the rule of the call says.
+    Ruled,
 }
 
 /// All of them.
-pub(super) fn calls(machine: Arch, nonce: &ExecNonce) -> impl Iterator<Item = NotifiedCall> {
-    let words = nonce.words();
-    let last = words[words.len() - 2..].to_vec();
-    let first = words[..4].to_vec();
-    let calls = [
-        (EXECVE, 3, words, Otherwise::Notified),
-        (EXECVEAT, 5, last, Otherwise::Notified),
-        (CLONE3, 2, first, Otherwise::Absent),
-    ];
+pub(super) fn calls(machine: Arch, listener: Listener<'_>) -> impl Iterator<Item = NotifiedCall> {
+    let calls = match listener {
+        Listener::None => Vec::new(),
+        Listener::Supervisor(nonce) => vec![(FCHMODAT, 3, nonce.words(), Otherwise::Ruled)],
+        Listener::Gate(nonce) => {
+            let words = nonce.words();
+            let last = words[words.len() - 2..].to_vec();
+            let first = words[..4].to_vec();
+            vec![
+                (EXECVE, 3, words, Otherwise::Notified),
+                (EXECVEAT, 5, last, Otherwise::Notified),
+                (CLONE3, 2, first, Otherwise::Absent),
+            ]
+        }
+    };
     calls.into_iter().filter_map(move |(numbers, first_register, unless, otherwise)| {
         Some(NotifiedCall { call: numbers.on(machine)?, first_register, unless, otherwise })
     })
 }
 
+const FCHMODAT: Numbers = Numbers::new(268, 53);
 const EXECVE: Numbers = Numbers::new(59, 221);
 const EXECVEAT: Numbers = Numbers::new(322, 281);
 const CLONE3: Numbers = Numbers::same(435);

@@ -11,7 +11,7 @@ use super::{
     conditional,
     families::{FAMILIES, Protocol},
     forbidden,
-    notified::ExecNonce,
+    notified::{ExecNonce, Listener},
     program,
     table::Numbers,
     unimplemented,
@@ -69,7 +69,7 @@ const EPERM: u32 = errno(libc::EPERM);
 const ENOSYS: u32 = errno(libc::ENOSYS);
 
 fn answers(number: c_long, arguments: &[u64]) -> u32 {
-    judge(&program(Arch::X86_64, AnonymousPrograms::Allowed, None), &call(number, arguments))
+    judge(&program(Arch::X86_64, AnonymousPrograms::Allowed, Listener::None), &call(number, arguments))
 }
 
 #[test]
@@ -113,6 +113,61 @@ fn set_id_modes_are_refused_wherever_a_mode_can_be_given() {
     assert_eq!(answers(257, &[0, 0, 0, 0o4755]), ALLOW, "a mode without creation means nothing");
     assert_eq!(answers(90, &[0, 0o1777]), ALLOW, "the sticky bit is harmless");
     assert_eq!(answers(437, &[]), ENOSYS);
+    assert_eq!(answers(83, &[0, 0o6755]), ALLOW, "mkdir makes nothing with these bits");
+}
+
+#[test]
+fn a_set_group_id_bit_is_notified_where_there_is_a_listener_and_never_with_a_set_user_id_bit() {
+    let bytes: [u8; 24] = std::array::from_fn(|index| 0xa0 + index as u8);
+    let words: Vec<u64> = bytes.chunks(8).map(|one| u64::from_ne_bytes(one.try_into().unwrap())).collect();
+    let nonce = ExecNonce::new(bytes);
+    let on = |x86_64: c_long, aarch64: c_long| [(Arch::X86_64, x86_64), (Arch::Aarch64, aarch64)];
+    let calls = on(91, 52).map(|call| (call, 1)).into_iter();
+    let calls = calls.chain(on(268, 53).map(|call| (call, 2))).chain(on(452, 452).map(|call| (call, 2)));
+    for ((machine, number), index) in calls.chain([((Arch::X86_64, 90), 1)]) {
+        for (listener, notified) in [
+            (Listener::None, EPERM),
+            (Listener::Supervisor(&nonce), NOTIFY),
+            (Listener::Gate(&nonce), NOTIFY),
+        ] {
+            let filter = program(machine, AnonymousPrograms::Allowed, listener);
+            let answer = |mode: u64, unused: &[u64]| {
+                let mut arguments = [0; 6];
+                arguments[index] = mode;
+                arguments[3..3 + unused.len()].copy_from_slice(unused);
+                judge(&filter, &Call { arch: machine.audit_arch(), ..call(number, &arguments) })
+            };
+            for (mode, expected) in [
+                (0o755, ALLOW),
+                (0o1777, ALLOW),
+                (0o2000 << 32, ALLOW),
+                (0o42775, notified),
+                (0o3777, notified),
+                (0o4755, EPERM),
+                (0o6755, EPERM),
+                (1 << 40 | 0o6000, EPERM),
+            ] {
+                assert_eq!(answer(mode, &[]), expected, "{machine:?} {number} {mode:o} {listener:?}");
+            }
+            // Only the supervisor is under the filter itself, and only by one call.
+            let is_supervisors = matches!(listener, Listener::Supervisor(_)) && [268, 53].contains(&number);
+            for mode in [0o2775, 0o755] {
+                let expected = if is_supervisors { ALLOW } else { answer(mode, &[]) };
+                assert_eq!(answer(mode, &words), expected, "{machine:?} {number} {listener:?}");
+            }
+            for bit in 0..64 {
+                for word in 0..3 {
+                    let mut wrong = words.clone();
+                    wrong[word] ^= 1 << bit;
+                    assert_eq!(answer(0o2775, &wrong), notified, "bit {bit} of {word}");
+                    assert_eq!(answer(0o4755, &wrong), EPERM, "bit {bit} of {word}");
+                }
+            }
+            let bpf = if machine == Arch::X86_64 { 321 } else { 280 };
+            let bpf = Call { arch: machine.audit_arch(), ..call(bpf, &[]) };
+            assert_eq!(judge(&filter, &bpf), EPERM, "the next rules still see the number");
+        }
+    }
 }
 
 #[test]
@@ -183,13 +238,16 @@ fn no_tracer_holds_back_the_end_of_what_it_traces() {
 fn other_machines_and_x32_are_refused() {
     let mut foreign = call(1, &[]);
     foreign.arch = 0x4000_0003;
-    assert_eq!(judge(&program(Arch::X86_64, AnonymousPrograms::Allowed, None), &foreign), KILL_PROCESS);
+    assert_eq!(
+        judge(&program(Arch::X86_64, AnonymousPrograms::Allowed, Listener::None), &foreign),
+        KILL_PROCESS
+    );
     assert_eq!(answers(0x4000_0001, &[]), EPERM);
 }
 
 #[test]
 fn both_machines_refuse_what_matters_by_their_own_numbers() {
-    let arm = program(Arch::Aarch64, AnonymousPrograms::Allowed, None);
+    let arm = program(Arch::Aarch64, AnonymousPrograms::Allowed, Listener::None);
     let mut bpf = call(280, &[]);
     bpf.arch = Arch::Aarch64.audit_arch();
     assert_eq!(judge(&arm, &bpf), EPERM);
@@ -258,7 +316,7 @@ fn what_the_host_has_a_fixed_number_of_is_refused() {
 #[test]
 fn memory_that_can_become_a_program_is_refused_where_a_profile_lists_programs() {
     for (machine, number) in [(Arch::X86_64, 319), (Arch::Aarch64, 279)] {
-        let sealed = program(machine, AnonymousPrograms::Refused, None);
+        let sealed = program(machine, AnonymousPrograms::Refused, Listener::None);
         let answer =
             |flags: u64| judge(&sealed, &Call { arch: machine.audit_arch(), ..call(number, &[0, flags]) });
         assert_eq!(answer(0), EPERM, "the kernel makes it executable");
@@ -267,7 +325,7 @@ fn memory_that_can_become_a_program_is_refused_where_a_profile_lists_programs() 
         assert_eq!(answer(8 | 2 | 1), ALLOW, "sealed");
         assert_eq!(
             judge(
-                &program(machine, AnonymousPrograms::Allowed, None),
+                &program(machine, AnonymousPrograms::Allowed, Listener::None),
                 &Call { arch: machine.audit_arch(), ..call(number, &[0, 0x11]) }
             ),
             ALLOW
@@ -308,7 +366,7 @@ fn with_a_gate_every_exec_is_notified_that_does_not_have_the_nonce_in_its_unused
     let bytes: [u8; 24] = std::array::from_fn(|index| 0xa0 + index as u8);
     let words: Vec<u64> = bytes.chunks(8).map(|one| u64::from_ne_bytes(one.try_into().unwrap())).collect();
     for (machine, execve, execveat) in [(Arch::X86_64, 59, 322), (Arch::Aarch64, 221, 281)] {
-        let gated = program(machine, AnonymousPrograms::Allowed, Some(&ExecNonce::new(bytes)));
+        let gated = program(machine, AnonymousPrograms::Allowed, Listener::Gate(&ExecNonce::new(bytes)));
         let answer = |number, arguments: &[u64]| {
             judge(&gated, &Call { arch: machine.audit_arch(), ..call(number, arguments) })
         };
@@ -325,7 +383,7 @@ fn with_a_gate_every_exec_is_notified_that_does_not_have_the_nonce_in_its_unused
             }
             assert_eq!(answer(execveat, &[1, 2, 3, 4, 5, words[2] ^ 1 << bit]), NOTIFY, "bit {bit}");
         }
-        let plain = program(machine, AnonymousPrograms::Allowed, None);
+        let plain = program(machine, AnonymousPrograms::Allowed, Listener::None);
         for number in [execve, execveat] {
             let call = Call { arch: machine.audit_arch(), ..call(number, &[]) };
             assert_eq!(judge(&plain, &call), ALLOW, "without a gate");
@@ -343,8 +401,8 @@ fn with_a_gate_a_clone_that_shares_a_directory_is_notified_and_clone3_is_the_sup
     let words: Vec<u64> = bytes.chunks(8).map(|one| u64::from_ne_bytes(one.try_into().unwrap())).collect();
     let (clone_fs, clone_thread, vfork) = (0x200, 0x1_0000, 0x4100);
     for (machine, clone, clone3) in [(Arch::X86_64, 56, 435), (Arch::Aarch64, 220, 435)] {
-        let gated = program(machine, AnonymousPrograms::Allowed, Some(&ExecNonce::new(bytes)));
-        let plain = program(machine, AnonymousPrograms::Allowed, None);
+        let gated = program(machine, AnonymousPrograms::Allowed, Listener::Gate(&ExecNonce::new(bytes)));
+        let plain = program(machine, AnonymousPrograms::Allowed, Listener::None);
         let answer = |filter: &[u8], number, arguments: &[u64]| {
             judge(filter, &Call { arch: machine.audit_arch(), ..call(number, arguments) })
         };

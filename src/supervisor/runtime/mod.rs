@@ -4,7 +4,7 @@
 //! control connections. Only `Poll::wait` blocks, and a spawn until its exec. The loop must not panic, whatever a
 //! command, a gateway or the kernel does: the sandbox would be lost.
 //!
-//! Types stand below the files that act on them: `slot_map`, `poll`, `connection`, `stdin_pipe`, `terminal`, then
+//! Types stand below the files that act on them: `slot_map`, `poll`, `mode_calls`, `connection`, `stdin_pipe`, `terminal`, then
 //! `state`, then one file for each concern.
 
 mod command;
@@ -15,6 +15,8 @@ mod gate;
 mod gate_link;
 mod left_behind;
 mod lifecycle;
+mod mode_calls;
+mod modes;
 mod oom_score;
 mod poll;
 mod pty;
@@ -97,6 +99,7 @@ impl Runtime {
                 EventSource::Leaf(key) => self.leaf_changed(key),
                 EventSource::Gate => self.gate_ready(),
                 EventSource::Names => self.refused_traffic.answer(),
+                EventSource::Modes => self.mode_call_waits(),
             }
         }
         if self.rescan_at.is_some_and(|at| at <= self.now) {
@@ -104,6 +107,7 @@ impl Runtime {
         }
         self.oom_score.lower_if_due(self.now);
         self.watch_gate();
+        self.mode_calls.end_overdue(self.now);
         self.end_without_gateway();
         self.fire_timers();
         self.flush_delayed();
@@ -117,7 +121,8 @@ impl Runtime {
         let lowers = self.oom_score.next_change();
         let gate = self.gate.next_change();
         let left = self.without_gateway.next_change();
-        [terminal, self.rescan_at, shutdown, alone, self.exit_at, self.flush_at, lowers, gate, left]
+        let modes = self.mode_calls.next_change();
+        [terminal, self.rescan_at, shutdown, alone, self.exit_at, self.flush_at, lowers, gate, left, modes]
             .into_iter()
             .flatten()
             .min()

@@ -70,6 +70,9 @@ impl Runtime {
     }
 
     fn handle_reaped(&mut self, reaped: Reaped) -> ReapedProcess {
+        if self.mode_call_ended(&reaped) {
+            return ReapedProcess::Orphan;
+        }
         let Some(key) = self.leaders.remove(&reaped.pid) else { return ReapedProcess::Orphan };
         if let Some(terminal) = self.terminals.get_mut(key) {
             terminal.leader_exit = Some(LeaderExit { reaped, at: self.now, at_ns: wall_clock_ns() });

@@ -96,11 +96,14 @@ pub(super) enum EventSource {
     Gate,
     /// The socket at which names are refused.
     Names,
+    /// The listener for changes of mode.
+    Modes,
 }
 
 /// Behind the outputs, of which a terminal has two.
 const GATE: u64 = 7;
 const NAMES: u64 = 8;
+const MODES: u64 = 9;
 
 impl EventSource {
     pub(super) fn token(self) -> u64 {
@@ -109,6 +112,7 @@ impl EventSource {
             Self::Children => return 1 << 56,
             Self::Gate => return GATE << 56,
             Self::Names => return NAMES << 56,
+            Self::Modes => return MODES << 56,
             Self::Connection(key) => (2_u64, key),
             Self::Stdin(key) => (3, key),
             Self::Leaf(key) => (4, key),
@@ -128,6 +132,7 @@ impl EventSource {
             4 => Self::Leaf(key),
             GATE => Self::Gate,
             NAMES => Self::Names,
+            MODES => Self::Modes,
             output => Self::Output(key, (output - 5) as u8),
         }
     }
@@ -161,6 +166,8 @@ mod tests {
             EventSource::Output(key, 0),
             EventSource::Output(key, 1),
             EventSource::Gate,
+            EventSource::Names,
+            EventSource::Modes,
         ];
         for source in all {
             assert_eq!(EventSource::of_token(source.token()), source);

@@ -21,6 +21,7 @@ use nix::{
 use super::{
     connection::GatewayConnection,
     gate_link::GateLink,
+    mode_calls::ModeCalls,
     oom_score::OomScore,
     poll::Poll,
     slot_map::{EventSource, SlotKey, SlotMap},
@@ -83,6 +84,7 @@ pub(super) struct Runtime {
     /// What the sandbox's network did not reach.
     pub(super) refused_traffic: RefusedTraffic,
     pub(super) gate: GateLink,
+    pub(super) mode_calls: ModeCalls,
     /// When to advance which terminal.
     pub(super) timers: BTreeSet<(Instant, SlotKey)>,
     /// When to wait for all children, for one whose SIGCHLD was merged with another's.
@@ -123,6 +125,10 @@ impl Runtime {
         if let Some(resolver) = refused_traffic.resolver() {
             epoll.add(resolver, EventSource::Names, EpollFlags::EPOLLIN)?;
         }
+        let mode_calls = ModeCalls::new(ready.mode_listener, ready.identity);
+        if let Some(listener) = mode_calls.listener() {
+            epoll.add(listener, EventSource::Modes, EpollFlags::EPOLLIN)?;
+        }
         Ok(Self {
             sandbox_id: ready.sandbox_id,
             effective_confinement: ready.effective_confinement,
@@ -150,6 +156,7 @@ impl Runtime {
             own_network: ready.own_network,
             refused_traffic,
             gate,
+            mode_calls,
             timers: BTreeSet::new(),
             // Children that exited before the signalfd existed.
             rescan_at: Some(Instant::now()),

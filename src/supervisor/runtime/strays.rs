@@ -32,7 +32,7 @@ impl Runtime {
         stop.stray_scans += 1;
         let own_have_grace = stop.killed_at.is_none();
         let mut orphans = children();
-        orphans.retain(|pid| !self.leaders.contains_key(pid));
+        orphans.retain(|pid| !self.leaders.contains_key(pid) && !self.mode_calls.is_answered_by(*pid));
         if orphans.is_empty() {
             return false;
         }

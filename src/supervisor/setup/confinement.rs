@@ -15,10 +15,11 @@ use crate::{
     proto::supervisor::{Identity, LandlockPlan, SandboxPlan, Stage, mount::Kind},
     sys::{
         credentials,
+        file::CallNonce,
         landlock::{self, FileRights, Ruleset, TcpRights},
         seccomp,
     },
-    wire::launch::EXECUTABLE_PATHS_FROM,
+    wire::{gate::NONCE_BYTES, launch::EXECUTABLE_PATHS_FROM},
 };
 
 /// Files of the sandbox's own ipc namespace, reached by mq_open(3) and by path.
@@ -176,16 +177,25 @@ fn allow_object(rules: &Ruleset, object: BorrowedFd<'_>, rights: FileRights) -> 
     if kind == libc::S_IFDIR { rules.allow_below(object, rights) } else { rules.allow_file(object, rights) }
 }
 
-/// Installs the plan's seccomp filter, if it has one. Returns the listener for the gate, if there is one.
+/// Installs the plan's seccomp filter, if it has one. Returns the listener for the gate, or for the supervisor itself, if there is one.
 pub fn install_seccomp(plan: &SandboxPlan) -> Result<Option<OwnedFd>, StageError> {
     let installed = match &plan.seccomp {
         Some(filter) if filter.enabled && has_gate(plan) => {
             seccomp::install_with_listener(&filter.program).map(Some)
         }
-        Some(filter) if filter.enabled => seccomp::install(&filter.program).map(|()| None),
+        // What the supervisor is notified of is refused where it cannot be.
+        Some(filter) if filter.enabled => seccomp::install_with_listener_or_refuse(&filter.program),
         // A gate without a filter would judge nothing.
         _ if has_gate(plan) => Err(Errno::EINVAL),
         _ => Ok(None),
     };
     installed.map_err(StageError::of(Stage::Seccomp))
+}
+
+/// What lets the supervisor's own calls pass the plan's filter.
+pub fn nonce_of(plan: &SandboxPlan) -> Option<CallNonce> {
+    let bytes: [u8; NONCE_BYTES] = plan.seccomp.as_ref()?.exec_nonce.as_ref().try_into().ok()?;
+    let mut words =
+        bytes.as_chunks::<{ size_of::<usize>() }>().0.iter().map(|word| usize::from_ne_bytes(*word));
+    Some([words.next()?, words.next()?, words.next()?])
 }

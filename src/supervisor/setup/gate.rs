@@ -7,12 +7,12 @@ use std::{
 
 use nix::{errno::Errno, fcntl::OFlag};
 
-use super::stage::StageError;
+use super::{confinement::nonce_of, stage::StageError};
 use crate::{
     proto::supervisor::{GateSetup, SandboxPlan, Stage, ToGateProcess, to_gate_process::Message},
     supervisor::ready::SupervisedGate,
     sys::{fdpass, file, spawn::ExecNonce},
-    wire::{encode, gate::NONCE_BYTES},
+    wire::encode,
 };
 
 /// The names of the namespaces in `GateSetup`, in its order.
@@ -57,11 +57,4 @@ impl GateHandover {
         fdpass::send(socket.as_fd(), &frame, &descriptors).map_err(step(3))?;
         Ok(SupervisedGate { socket, dead_man: write_end, nonce })
     }
-}
-
-fn nonce_of(plan: &SandboxPlan) -> Option<ExecNonce> {
-    let bytes: [u8; NONCE_BYTES] = plan.seccomp.as_ref()?.exec_nonce.as_ref().try_into().ok()?;
-    let mut words =
-        bytes.as_chunks::<{ size_of::<usize>() }>().0.iter().map(|word| usize::from_ne_bytes(*word));
-    Some([words.next()?, words.next()?, words.next()?])
 }

@@ -44,7 +44,7 @@ pub use self::{
     stage::{OOM_SCORE_STEP, StageError},
 };
 use super::{
-    ready::{CommandIdentity, Ready, SharedFiles, WithoutGatewayLimits},
+    ready::{CommandIdentity, ModeListener, Ready, SharedFiles, WithoutGatewayLimits},
     route_counters::RouteCounters,
 };
 use crate::{
@@ -228,10 +228,14 @@ fn set_up(
     let landlock_abi = landlock.map(LandlockRules::enforce).transpose()?.unwrap_or(0);
     fail(Stage::Seccomp)?;
     let notified = confinement::install_seccomp(plan)?;
-    let gate = match (gate, notified) {
-        (Some(gate), Some(notified)) => Some(gate.send(notified)?),
-        (None, None) => None,
-        (Some(_), None) | (None, Some(_)) => return Err(StageError::malformed_plan()),
+    let (gate, mode_listener) = match (gate, notified) {
+        (Some(gate), Some(notified)) => (Some(gate.send(notified)?), None),
+        (None, Some(descriptor)) => {
+            let nonce = confinement::nonce_of(plan).ok_or_else(StageError::malformed_plan)?;
+            (None, Some(ModeListener { descriptor, nonce }))
+        }
+        (None, None) => (None, None),
+        (Some(_), None) => return Err(StageError::malformed_plan()),
     };
     fail(Stage::EffectiveConfinement)?;
     let effective_confinement = effective_confinement::read_back(plan, ids, landlock_abi, host_cgroup)?;
@@ -248,6 +252,7 @@ fn set_up(
         effective_confinement,
         oom_score: score,
         gate,
+        mode_listener,
         proxy_listeners,
         unix_sockets: plan.proxy.as_ref().map(|proxy| proxy.unix_sockets.clone()).unwrap_or_default(),
         refusing_resolver: names.refusing,
