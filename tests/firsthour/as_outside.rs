@@ -187,7 +187,7 @@ fn answers_what_is_installed(person: Person) {
 }
 
 /// What fails by a protection, and what is then said of it: error, path below the workspace and key.
-const REFUSED: [(&str, &str, &str, &str); 6] = [
+const REFUSED: [(&str, &str, &str, &str); 7] = [
     ("touch .git/hooks/pre-commit", "EROFS", "/.git/hooks", "filesystem.reserved"),
     ("cd .git && echo x > ../.npmrc", "EROFS", "/.npmrc", "filesystem.protected"),
     (
@@ -196,6 +196,7 @@ const REFUSED: [(&str, &str, &str, &str); 6] = [
         "/.git/hooks",
         "filesystem.reserved",
     ),
+    ("chmod 2775 .git/hooks", "EROFS", "/.git/hooks", "filesystem.reserved"),
     ("mv .git elsewhere", "EBUSY", "/.git", "filesystem.protected"),
     ("rm -rf run", "EBUSY", "/run/host.sock", "network.sockets"),
     ("cd run && rm host.sock", "EBUSY", "/run/host.sock", "network.sockets"),
@@ -204,7 +205,7 @@ const REFUSED: [(&str, &str, &str, &str); 6] = [
 fn says_what_refused(person: Person) {
     let desk = Desk::new(person);
     let made =
-        desk.person.outside("git init -q . && mkdir run && echo a=b > .npmrc && chmod 777 run", &desk.work);
+        desk.person.outside("git init -q . && mkdir run && echo a=b > .npmrc && chmod 777 run && touch set-group-id && chmod 2755 set-group-id", &desk.work);
     assert!(made.status.success(), "{}", shown(&made));
     let _socket =
         std::os::unix::net::UnixListener::bind(desk.work.join("run/host.sock")).expect("it can be bound");
@@ -227,16 +228,80 @@ fn says_what_refused(person: Person) {
     assert!(said.iter().any(|line| line.contains("`filesystem = { drop = [\".git/hooks\"] }`")), "{said:?}");
     let generally = notices("touch /usr/bin/x");
     assert!(generally[0].starts_with("perhaps refused: EROFS: what lies outside"), "{generally:?}");
-    let filtered = notices("touch f; chmod u+s f");
-    assert!(
-        filtered[0].starts_with("perhaps refused: EPERM: the system call filter refuses modes"),
-        "{filtered:?}"
-    );
+    for refused in [
+        "touch f; chmod u+s f",
+        "chmod g+s f",
+        "mkdir d; chmod u+s d",
+        "cp /bin/true t; install -m 2755 t f",
+        "cp -p set-group-id copy",
+        "printf x > p; tar cf a.tar --mode=2755 p; tar xpf a.tar",
+    ] {
+        let filtered = notices(refused);
+        let expected = "perhaps refused: EPERM: the system call filter refuses set-user-id modes, and set-group-id modes of files";
+        assert!(filtered.iter().any(|line| line.starts_with(expected)), "{refused}: {filtered:?}");
+    }
     let killed = notices("kill -SYS $$");
     assert!(killed[0].starts_with("perhaps refused: SIGSYS: "), "{killed:?}");
     // What ends well, or fails by itself, is nobody's refusal.
     assert_eq!(desk.printed(&[], &["sh", "-c", "touch .git/hooks/x 2>&1 | grep -c Read-only"]), "1");
     assert_eq!(notices("cat no-such-file"), [""; 0]);
+}
+
+/// What tools do with set-group-id directories.
+const SHARED_DIRECTORIES: &str = r#"
+umask 022; set -e
+mkdir a; chmod 2775 a; mkdir a/inner; echo of a > a/inner/file
+cp -a a copied
+tar cf a.tar a; mkdir unpacked; tar xpf a.tar -C unpacked
+install -d -m 2775 installed/deep
+git init -q --shared=group repository
+git init -q --bare --shared=all bare.git
+python3 - <<'EOF'
+import os, shutil
+os.umask(0)
+os.makedirs('by_python/in', 0o755)
+os.mkdir('made', 0o6775)
+directory = os.open('by_python', os.O_RDONLY | os.O_DIRECTORY)
+os.fchmod(directory, 0o2750)
+os.chmod('in', 0o2711, dir_fd=directory)
+os.symlink('by_python/in', 'link')
+os.chmod('link', 0o3755)
+shutil.copytree('by_python', 'by_shutil', symlinks=True)
+os.chdir('by_shutil')
+os.chmod('.', 0o2700)
+os.chmod('../by_shutil/in/..', 0o2770)
+EOF
+cd installed; chmod g-s deep; chmod u=rwx,g=rxs deep; cd ..
+find . -path ./repository -prune -o -path ./bare.git -prune -o -type d -printf '%m %p
+' | sort -k 2
+find repository bare.git -type d -printf '%m %p
+' | sort -k 2
+"#;
+
+fn shares_directories_with_a_group(person: Person) {
+    let desk = Desk::new(person);
+    let without_gate = desk.person.home().join("without_gate");
+    desk.person.make(&without_gate);
+    let policy = "default_profile = 'one'\n[profile.one.limits]\nrequirement = 'prefer'\n\
+        [[rule]]\nid = 'all'\ndecision = 'allow'\nargv = ['**']\n";
+    std::fs::write(without_gate.join("one.toml"), policy).expect("a file can be written");
+    let places = ["outside", "gate", "plain"].map(|name| desk.work.join(name));
+    places.iter().for_each(|place| desk.person.make(place));
+    let outside = desk.person.outside(SHARED_DIRECTORIES, &places[0]);
+    assert!(outside.status.success(), "{}", shown(&outside));
+    let expected = String::from_utf8_lossy(&outside.stdout).into_owned();
+    assert!(expected.lines().filter(|line| line.starts_with('2')).count() > 20, "{expected}");
+    let list = "find . -type d -printf '%m %p\\n' | sort -k 2";
+    let on_host = |place| String::from_utf8_lossy(&desk.person.outside(list, place).stdout).into_owned();
+    let policies = without_gate.to_str().expect("it is text");
+    for (place, options) in [(&places[1], &[][..]), (&places[2], &["--policies", policies])] {
+        let mut run = desk.person.command(desk.person.provost(), place);
+        run.args(["run", "--root", "."]).args(options).args(["--", "sh", "-c", SHARED_DIRECTORIES]);
+        let inside = run.output().expect("provost starts");
+        assert!(inside.status.success(), "{options:?}: {}", shown(&inside));
+        assert_eq!(String::from_utf8_lossy(&inside.stdout), expected, "{options:?}");
+        assert_eq!(on_host(place), on_host(&places[0]), "on the host, {options:?}");
+    }
 }
 
 /// What a program finds of its processors and its memory.
@@ -324,7 +389,8 @@ fn a_group_works_in_the_directory_that_it_shares_as_far_as_its_members_may() {
     };
     let (closed, open) = (policies(""), policies("shared_workspaces = true"));
     let script = "for file in ours theirs new; do (echo inside >> $file) 2>/dev/null && echo $file; done; stat -c %g new; cat theirs
-        chown 0 ours 2>/dev/null && echo given; chmod 600 theirs 2>/dev/null && echo changed; true";
+        chown 0 ours 2>/dev/null && echo given; chmod 600 theirs 2>/dev/null && echo changed
+        mkdir sub; chmod 00775 sub; stat -c %a sub; chmod g+s sub; stat -c %a sub";
     let run = |serve: &str, policies: &std::path::Path| {
         let mut command = std::process::Command::new("bash");
         command.current_dir(place.join("shared")).args(["-c", IN_SHARED]).env_clear();
@@ -348,7 +414,7 @@ fn a_group_works_in_the_directory_that_it_shares_as_far_as_its_members_may() {
         let lines: Vec<&str> = printed.lines().collect();
         assert_eq!(
             (&lines[..2], &lines[3..]),
-            (&["ours", "new"][..], &["of owner"][..]),
+            (&["ours", "new"][..], &["of owner", "775", "2775"][..]),
             "{serve:?}: {}",
             shown(&worked)
         );
@@ -356,7 +422,10 @@ fn a_group_works_in_the_directory_that_it_shares_as_far_as_its_members_may() {
         use std::os::unix::fs::MetadataExt;
         let (new, ours) = (stat("new"), stat("ours"));
         assert_eq!((new.uid(), new.gid(), ours.uid(), ours.gid()), (person.id(), GROUP, OWNER, GROUP));
+        let sub = stat("sub");
+        assert_eq!((sub.mode() & 0o7777, sub.gid()), (0o2775, GROUP));
         std::fs::remove_file(place.join("shared/new")).expect("it is there");
+        std::fs::remove_dir(place.join("shared/sub")).expect("it is empty");
     }
 }
 
@@ -380,6 +449,8 @@ each_as! {
     what_is_installed_is_known_to_an_ordinary_user: [ordinary, answers_what_is_installed];
     what_a_protection_refuses_is_said: [root, says_what_refused];
     what_a_protection_refuses_is_said_to_an_ordinary_user: [ordinary, says_what_refused];
+    directories_are_shared_with_a_group: [root, shares_directories_with_a_group];
+    directories_of_an_ordinary_user_are_shared_with_a_group: [ordinary, shares_directories_with_a_group];
     a_program_finds_its_limits: [root, knows_its_limits];
     a_program_of_an_ordinary_user_finds_its_limits: [ordinary, knows_its_limits];
 }

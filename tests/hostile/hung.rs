@@ -12,13 +12,14 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tonic::Code;
 
 use crate::support::{
-    Gateway, Refusal, Session,
+    Gateway, Refusal, Session, Terminal,
     api::{CreateSessionRequest, CreateTerminalRequest, create_terminal_request},
     code, is_root, skip, within,
 };
@@ -73,6 +74,10 @@ impl Drop for Fuse {
 fn serve(mut device: File, answers: &AtomicBool) {
     const INIT: u32 = 26;
     const GETATTR: u32 = 3;
+    const STATFS: u32 = 17;
+    const OPENDIR: u32 = 27;
+    const READDIR: u32 = 28;
+    const RELEASEDIR: u32 = 29;
     const WITHOUT_ANSWER: [u32; 3] = [2, 36, 42];
     let mut request = vec![0; 1 << 17];
     while let Ok(length @ 40..) = device.read(&mut request) {
@@ -91,6 +96,9 @@ fn serve(mut device: File, answers: &AtomicBool) {
                 (attributes[21], attributes[22]) = (ATTACKER, ATTACKER);
                 (0, words(&attributes))
             }
+            OPENDIR => (0, words(&[0; 4])),
+            READDIR | RELEASEDIR => (0, Vec::new()),
+            STATFS => (0, words(&[0; 20])),
             1 => (-libc::ENOENT, Vec::new()),
             _ => (-libc::ENOSYS, Vec::new()),
         };
@@ -243,4 +251,75 @@ async fn many_users_who_all_hang_leave_another_one_its_turn() {
     }
     drop(callers);
     drop(fuse);
+}
+
+fn without_gate(policy: &mut toml::Table) {
+    policy["profile"]["workspace"]["gate"]["enabled"] = false.into();
+}
+
+/// Changes the mode of a directory when it is told to by a file, and says what came of it.
+const CHANGES_MODE: &str = "
+import os, sys, time
+while not os.path.exists(sys.argv[1]): time.sleep(0.02)
+print('begun', flush=True)
+try:
+    os.chmod(sys.argv[2], 0o2755)
+    print('changed', flush=True)
+except OSError as error:
+    print(error.strerror, flush=True)
+";
+
+/// Commands that wait for a change of mode that the supervisor makes of a root that has stopped to answer, and one that has been told to change
+/// another directory, in one sandbox.
+async fn with_hung_changes_of_mode(body: impl AsyncFnOnce(&Terminal, Vec<Terminal>)) {
+    if !is_root() {
+        return skip("mounting needs root");
+    }
+    let gateway = Gateway::with_policy(without_gate);
+    let Some(fuse) = Fuse::mount(&gateway, "failing", true) else { return skip("this host has no FUSE") };
+    let at = fuse.at.display().to_string();
+    let caller = gateway.caller_as(ATTACKER).await;
+    let session =
+        Session::open_with(&gateway, caller, Some(ATTACKER), |request| request.roots.push(at.clone())).await;
+    let changes = |word: &str, of: &str| session.command("python3").args(["-c", CHANGES_MODE, word, of]);
+    let mut hung = Vec::new();
+    for _ in 0..3 {
+        hung.push(changes("first", &at).create().await);
+    }
+    let other = changes("then", ".").create().await;
+    fuse.fall_silent();
+    for (word, terminals) in [("first", hung.as_slice()), ("then", std::slice::from_ref(&other))] {
+        fs::write(session.workspace.join(word), "").expect("a file can be made");
+        for terminal in terminals {
+            terminal.until("begun").await;
+        }
+    }
+    body(&other, hung).await;
+    drop(fuse);
+    session.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_mode_that_hangs_holds_up_no_other_command_and_no_kill() {
+    with_hung_changes_of_mode(async |other, hung| {
+        other.until("changed").await;
+        for terminal in hung {
+            terminal.kill(Some(Duration::ZERO)).await;
+            within("the end of one that hangs", terminal.wait()).await;
+            let said = terminal.output().await.data;
+            assert_eq!(said.as_ref(), b"begun\n", "it was still waiting");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "long: waits until a change of mode has taken too long"]
+async fn a_change_of_mode_that_hangs_fails_after_a_while() {
+    with_hung_changes_of_mode(async |_, hung| {
+        for terminal in hung {
+            terminal.until("Connection timed out").await;
+        }
+    })
+    .await;
 }

@@ -19,6 +19,7 @@ mod principals;
 mod quotas;
 mod races;
 mod rights;
+mod set_group_id;
 mod strangers;
 mod terminals;
 mod unread;

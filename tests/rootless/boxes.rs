@@ -241,3 +241,33 @@ fn provost_inside_provost_names_itself() {
     assert!(page.contains("in a sandbox of Provost's"), "{page}");
     assert!(page.ends_with("Next: run the command as it is\n"), "{page}");
 }
+
+/// Without a gate a sandbox needs no listener: what the supervisor would be notified of is refused.
+#[test]
+fn where_a_seccomp_listener_is_there_a_sandbox_without_a_gate_starts_and_refuses_what_it_cannot_be_notified_of()
+ {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIPPED: only root can make the box");
+        return;
+    }
+    let above = directory_with_provost();
+    let place = Place::new(above.path(), "listened to", Owner::Root);
+    let policy = "default_profile = 'one'\n[profile.one.limits]\nrequirement = 'prefer'\n\
+        [[rule]]\nid = 'all'\ndecision = 'allow'\nargv = ['**']\n";
+    fs::write(place.path().join("one.toml"), policy).expect("a file can be written");
+    let policies = place.path().join("one.toml").display().to_string();
+    let script = "mkdir d; chmod 755 d && echo plain; chmod 2755 d || stat -c %a d; sh -c 'chmod 4755 d' || echo refused";
+    let run =
+        |box_script| place.provost(box_script, &["run", "--policies", &policies, "--", "sh", "-c", script]);
+    let listened_to = run(LISTENED_TO);
+    assert_eq!(text(&listened_to.stdout), "plain\n755\nrefused\n", "{}", shown(&listened_to));
+    assert_eq!(
+        text(&listened_to.stderr).matches("Operation not permitted").count(),
+        2,
+        "{}",
+        shown(&listened_to)
+    );
+    fs::remove_dir(place.path().join("work/d")).expect("it is there");
+    let alone = run("exec \"$@\"");
+    assert_eq!(text(&alone.stdout), "plain\nrefused\n", "{}", shown(&alone));
+}
