@@ -4,10 +4,11 @@
 
 use std::{
     ffi::CString,
+    fs::Permissions,
     io,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::fs::{MetadataExt, OpenOptionsExt, chown},
+        unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown},
     },
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -106,12 +107,14 @@ pub enum CgroupError {
 /// # Errors
 /// [`CgroupError::Make`].
 pub fn make(path: &Path) -> Result<(), CgroupError> {
-    match std::fs::create_dir(path) {
+    let made = match std::fs::create_dir(path) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => std::fs::create_dir_all(path),
-        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
         done => done,
-    }
-    .map_err(|cause| CgroupError::Make { path: path.to_owned(), cause })
+    };
+    // Commands read their own group, which they see as a mount, whatever umask the gateway was started with.
+    made.and_then(|()| std::fs::set_permissions(path, Permissions::from_mode(0o755)))
+        .map_err(|cause| CgroupError::Make { path: path.to_owned(), cause })
 }
 
 /// Enables controllers for the children of a v2 cgroup.
