@@ -53,7 +53,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// What a client may do.
 #[derive(Debug, Clone)]
 pub struct ExecServerOptions {
-    /// The directories in which commands may write; absolute and without links; at least one.
+    /// The directories in which commands may write, as the user names them; absolute; at least one.
     pub roots: Vec<PathBuf>,
     /// The profile of the commands; none for the policy's default.
     pub profile: Option<String>,

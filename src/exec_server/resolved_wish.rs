@@ -13,7 +13,7 @@ use super::{
 
 /// What a request's `sandbox` says. Runs a command in the sandbox if it names exceptions, and only then.
 pub(super) async fn wish_of(session: &ExecSession, sandbox: Option<&Value>) -> Result<Wish, RpcError> {
-    let wish = Wish::of(sandbox, &session.roots)?;
+    let wish = Wish::of(sandbox, &session.roots)?.with_linked_roots(&session.linked);
     let exceptions = wish.named_exceptions();
     if exceptions.is_empty() {
         return Ok(wish);

@@ -21,10 +21,12 @@ pub(super) struct ExecSession {
     pub(super) client: RetryingClient,
     /// The gateway's id.
     pub(super) id: String,
-    /// Where commands start that name no directory: the first root, as the gateway names it.
+    /// Where commands start that name no directory: the first root, as the user names it.
     pub(super) directory: String,
-    /// The directories in which commands may write.
+    /// The directories in which commands may write, without links.
     pub(super) roots: Vec<String>,
+    /// Those that links lead to, by the user's name and without links.
+    pub(super) linked: Vec<(String, String)>,
 }
 
 impl ExecSession {
@@ -36,8 +38,10 @@ impl ExecSession {
     ) -> Result<Self, RpcError> {
         let name = printable::truncate(&printable::line(client_name), CLIENT_NAME_MAX_BYTES).to_owned();
         let name = Some((CLIENT_LABEL.to_owned(), name)).filter(|(_, name)| !name.is_empty());
+        let named: Vec<String> =
+            options.roots.iter().map(|root| root.to_string_lossy().into_owned()).collect();
         let request = FrontEnd::ExecServer.sign(v1::CreateSessionRequest {
-            roots: options.roots.iter().map(|root| root.to_string_lossy().into_owned()).collect(),
+            roots: named.clone(),
             labels: name.into_iter().collect(),
             profile: options.profile.clone().unwrap_or_default(),
             lifetime: v1::Lifetime::OwnerProcess.into(),
@@ -51,12 +55,11 @@ impl ExecSession {
         let opened = opened.await.map_err(|status| refusal::not_started(&status))?;
         let session = opened.into_inner().session.unwrap_or_default();
         tracing::info!(gateway.session = session.id, roots = ?session.roots, "session opened at the gateway");
-        let directory = if session.cwd.is_empty() {
-            session.roots.first().cloned().unwrap_or_default()
-        } else {
-            session.cwd
-        };
-        Ok(Self { client, id: session.id, directory, roots: session.roots })
+        let directory = named.first().cloned().unwrap_or_default();
+        // The gateway answers in the order of the request.
+        let pairs = named.into_iter().zip(session.roots.iter().cloned());
+        let linked = pairs.filter(|(name, real)| name != real).collect();
+        Ok(Self { client, id: session.id, directory, roots: session.roots, linked })
     }
 
     /// Stops and releases everything of the session.

@@ -97,6 +97,19 @@ impl Wish {
         Ok(Self { is_offline, files, ..none })
     }
 
+    /// The same wish, which is also about where the user's own links to the roots lead: each is a name and a root.
+    pub(super) fn with_linked_roots(mut self, linked: &[(String, String)]) -> Self {
+        for entry in self.files.iter_mut().flatten() {
+            let real = |path: &String| {
+                let (name, root) = linked.iter().find(|(name, _)| is_below(path, name))?;
+                Some(format!("{root}{}", &path[name.trim_end_matches('/').len()..]))
+            };
+            let found: Vec<String> = entry.paths.iter().filter_map(real).collect();
+            entry.paths.extend(found);
+        }
+        self
+    }
+
     /// The paths that the client names to do without something there. They can have links in them.
     pub(super) fn named_exceptions(&self) -> Vec<String> {
         let entries = self.files.iter().flatten();

@@ -1,4 +1,4 @@
-//! The directories of a session: those that the command line allows, narrowed by those that the client works in. Pure.
+//! The directories of a session: those that the command line allows, narrowed by those that the client works in.
 //!
 //! A client can only narrow: what it names beyond the allowed directories is left out.
 
@@ -21,6 +21,12 @@ pub(super) fn narrowed(allowed: &[PathBuf], client: &[PathBuf]) -> Vec<PathBuf> 
         }
     }
     roots
+}
+
+/// A directory by the name that it has below one of these, which links may lead to.
+pub(super) fn named(real: PathBuf, names: &[PathBuf]) -> PathBuf {
+    let below = |name: &PathBuf| Some(name.join(real.strip_prefix(name.canonicalize().ok()?).ok()?));
+    names.iter().find_map(below).map_or(real.clone(), |named| named.components().collect())
 }
 
 /// The absolute path that a `file:` URI names on this host.

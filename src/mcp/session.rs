@@ -59,7 +59,8 @@ pub(super) struct McpSession {
 
 #[derive(Debug, Default)]
 struct State {
-    roots: Option<Vec<PathBuf>>,
+    /// What it was opened with, and what the gateway then called these directories.
+    roots: Option<(Vec<PathBuf>, Vec<String>)>,
     id: Option<String>,
     is_closed: bool,
 }
@@ -94,12 +95,22 @@ impl McpSession {
         }
         state.id = None;
         let roots = match &state.roots {
-            Some(roots) => roots.clone(),
+            Some((roots, _)) => roots.clone(),
             None => self.roots_for(caller).await?,
         };
-        let id = self.open_at_gateway(&roots, caller).await?;
+        let opened = self.open_at_gateway(&roots, caller).await?;
+        let (id, real) = (opened.id, opened.roots);
         tracing::info!(gateway.session = id, ?roots, "session opened at the gateway");
-        (state.roots, state.id) = (Some(roots), Some(id.clone()));
+        // A command could have changed where a name leads.
+        if let Some((_, known)) = &state.roots
+            && *known != real
+        {
+            self.close_at_gateway(id).await;
+            return Err(ToolError::no_root(
+                "Nothing was run: the workspace is another directory than before.",
+            ));
+        }
+        (state.roots, state.id) = (Some((roots, real)), Some(id.clone()));
         Ok(id)
     }
 
@@ -110,7 +121,12 @@ impl McpSession {
             state.is_closed = true;
             state.id.take()
         };
-        let Some(session_id) = opened else { return };
+        if let Some(session_id) = opened {
+            self.close_at_gateway(session_id).await;
+        }
+    }
+
+    async fn close_at_gateway(&self, session_id: String) {
         let request = v1::CloseSessionRequest { session_id };
         match self.client.client().sessions.close_session(request).await {
             Ok(_) => {}
@@ -120,7 +136,7 @@ impl McpSession {
         }
     }
 
-    async fn open_at_gateway(&self, roots: &[PathBuf], caller: &Caller) -> Result<String, ToolError> {
+    async fn open_at_gateway(&self, roots: &[PathBuf], caller: &Caller) -> Result<v1::Session, ToolError> {
         let name = caller.name.as_deref().filter(|name| !name.is_empty());
         let name = name.map(|name| {
             (
@@ -145,7 +161,7 @@ impl McpSession {
             async move { client.sessions.clone().create_session(request).await }
         });
         let opened = opened.await.map_err(|status| ToolError::not_started(&status))?;
-        Ok(opened.into_inner().session.unwrap_or_default().id)
+        Ok(opened.into_inner().session.unwrap_or_default())
     }
 
     /// The allowed directories, as far as the client works in them.
@@ -167,7 +183,12 @@ impl McpSession {
         };
         let real: Vec<PathBuf> =
             named.iter().filter_map(|uri| roots::path_of(uri)?.canonicalize().ok()).collect();
-        let narrowed = roots::narrowed(&self.allowed, &real);
+        let allowed: Vec<_> = self.allowed.iter().filter_map(|root| root.canonicalize().ok()).collect();
+        // By the user's own names for them: a command can have made a link of the client's.
+        let narrowed: Vec<PathBuf> = roots::narrowed(&allowed, &real)
+            .into_iter()
+            .map(|root| roots::named(root, &self.allowed))
+            .collect();
         if narrowed.is_empty() {
             let show = |paths: &mut dyn Iterator<Item = String>| paths.collect::<Vec<_>>().join(", ");
             return Err(ToolError::no_root(&format!(

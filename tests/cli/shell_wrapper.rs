@@ -197,6 +197,7 @@ fn outside_of_the_named_workspace_a_line_starts_in_it_and_who_chose_the_place_is
     let link = place.path().join("link");
     symlink(place.work(), &link).expect("a link can be made");
     let work = place.work().canonicalize().expect("it is there");
+    let named = |below: &str| link.join(below).to_str().expect("it is text").trim_end_matches('/').to_owned();
     let run = |directory: &Path, root: &Path, arguments: &[&str], input: &str| {
         let mut call = call(&place, &gateway, arguments);
         call.current_dir(directory).env("HOME", &home).env("PROVOST_SHELL_ROOT", root);
@@ -216,7 +217,7 @@ fn outside_of_the_named_workspace_a_line_starts_in_it_and_who_chose_the_place_is
             [(&["-c", "pwd; exit 3"][..], ""), (&["-l"], "pwd; exit 3\n"), (&["-s"], "pwd; exit 3\n")]
         {
             let done = run(directory, &link, arguments, input);
-            assert_eq!((code(&done), stdout(&done).trim()), (3, work.to_str().unwrap()), "{}", shown(&done));
+            assert_eq!((code(&done), stdout(&done).trim()), (3, named("").as_str()), "{}", shown(&done));
             assert!(!stderr(&done).contains("workspace"), "{arguments:?}: {}", shown(&done));
         }
     }
@@ -224,11 +225,35 @@ fn outside_of_the_named_workspace_a_line_starts_in_it_and_who_chose_the_place_is
     assert_eq!(stdout(&chosen).trim(), work.to_str().unwrap(), "{}", shown(&chosen));
     assert!(stderr(&chosen).contains("lies outside the workspace"), "{}", shown(&chosen));
     let inside = run(&work.join("inner"), &link, &["-c", "pwd"], "");
-    assert_eq!(stdout(&inside).trim(), work.join("inner").to_str().unwrap(), "{}", shown(&inside));
+    assert_eq!(stdout(&inside).trim(), named("inner"), "{}", shown(&inside));
     assert!(!stderr(&inside).contains("workspace"), "{}", shown(&inside));
     let absent = run(&home, &place.path().join("absent"), &["-c", "pwd"], "");
     assert_eq!((code(&absent), stdout(&absent).as_str()), (125, ""), "{}", shown(&absent));
     assert!(stderr(&absent).contains("absent"), "{}", shown(&absent));
+    gateway.stop();
+}
+
+#[test]
+fn a_workspace_that_the_agent_came_to_by_a_link_has_that_name_for_its_lines() {
+    let place = Place::new();
+    let gateway = Gateway::start(&place);
+    let link = place.path().join("link");
+    symlink(place.work(), &link).expect("a link can be made");
+    fs::create_dir(place.work().join("src")).expect("a directory can be made");
+    // A line is started below the agent's own directory, then in it, by both names. They share one session.
+    let script = r#"cd "$LINK"; line() { "$@" </dev/null; echo $?; }
+        PWD=$LINK/src line env -C src "$SHELL" -c 'pwd; echo kept > /tmp/file'
+        line "$SHELL" -c 'pwd; cat /tmp/file; test -d "$LINK/src"'
+        cd "$REAL"; line "$SHELL" -c 'cat /tmp/file'"#;
+    let file = place.path().join("agent.sh");
+    fs::write(&file, script).expect("a file can be written");
+    let mut agent = Command::new("sh");
+    agent.arg(&file).env("REAL", place.work()).current_dir(place.work());
+    agent.env("SHELL", SHELL).env("PROVOST_GATEWAY", gateway.address()).stdin(Stdio::null());
+    agent.env("LINK", &link).env("PROVOST_SHELL_ENV", "LINK");
+    let done = output(agent);
+    let link = link.display();
+    assert_eq!(stdout(&done), format!("{link}/src\n0\n{link}\nkept\n0\nkept\n0\n"), "{}", shown(&done));
     gateway.stop();
 }
 

@@ -1,12 +1,17 @@
 //! What a client does without is kept by every file operation: through links, with a slash at the end, in trees with links in them.
 
-use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::{Value, json};
 
 use crate::{
     peer::{Peer, encoded, uri},
-    support::Gateway,
+    support::{Gateway, StdioServer, directory_with_workspace},
 };
 
 /// The workspace may be written but for `kept`, and all may be read but for `secret`.
@@ -102,5 +107,50 @@ fn what_a_client_does_without_is_kept_through_links() {
     let listed = peer.result("fs/readDirectory", json!({ "path": at("own"), "sandbox": sandbox }));
     let hidden = json!({ "fileName": "hidden", "isDirectory": false, "isFile": false });
     assert!(listed["entries"].as_array().is_some_and(|all| all.contains(&hidden)), "{listed}");
+    gateway.stop();
+}
+
+/// A client whose workspace the user has named by a link, and names it so, too.
+fn at_a_link(gateway: &Gateway, link: PathBuf) -> Peer {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
+    command.args(["exec-server", "--gateway", &format!("unix:{}", gateway.socket.display()), "--root"]);
+    let mut peer = Peer::with(StdioServer::start(command.arg(&link)), link);
+    peer.result("initialize", json!({ "clientName": "tester" }));
+    peer.send(&json!({ "method": "initialized" }));
+    peer
+}
+
+#[test]
+fn a_workspace_that_a_link_leads_to_is_meant_by_both_names() {
+    let gateway = Gateway::start();
+    let (directory, real) = directory_with_workspace();
+    tree(&real);
+    let link = directory.path().canonicalize().expect("it is there").join("link");
+    symlink(&real, &link).expect("a link");
+    let mut peer = at_a_link(&gateway, link.clone());
+    assert_eq!(peer.result("environment/info", json!({}))["cwd"], uri(&link));
+    assert_eq!(peer.line("by its name", "pwd; pwd -P").stdout.lines().count(), 2);
+
+    let special = |kind: &str, access: &str| json!({ "path": { "type": "special", "value": { "kind": kind } }, "access": access });
+    let whole = json!({ "cwd": uri(&link), "permissions": { "type": "managed", "network": "restricted",
+        "file_system": { "type": "restricted", "entries": [special("root", "read"), special("project_roots", "write")] } } });
+    let mut start = peer.command("as wished", &["sh", "-c", "pwd; echo made > made"]);
+    start["sandbox"] = whole;
+    peer.result("process/start", start);
+    assert_eq!(peer.ended("as wished").stdout, format!("{}\n", link.display()));
+    assert_eq!(fs::read(real.join("made")).expect("it was made"), b"made\n");
+
+    // What is done without there is so by both names.
+    let sandbox = wish(&link);
+    for root in [&link, &real] {
+        let write = |name: &str| json!({ "path": uri(&root.join(name)), "dataBase64": encoded(b"new"), "sandbox": sandbox });
+        peer.result("fs/writeFile", write("own/file"));
+        peer.error("fs/writeFile", write("kept/file"));
+        peer.error("fs/readFile", json!({ "path": uri(&root.join("secret/sub/file")), "sandbox": sandbox }));
+    }
+    let mut start = peer.command("with less", &["true"]);
+    start["sandbox"] = sandbox;
+    let refused = peer.error("process/start", start);
+    assert!(refused["message"].as_str().expect("a text").contains("takes rights from"), "{refused}");
     gateway.stop();
 }

@@ -1,7 +1,7 @@
 //! What a client may not do, and how it is told: denied commands, denied execs, approvals, roots.
 
 use crate::support::lacks;
-use std::{fs, sync::Arc};
+use std::{fs, path::Path, process::Command, sync::Arc};
 
 use serde_json::{Value, json};
 
@@ -153,6 +153,41 @@ fn run_with_roots(peer: &mut Peer, roots: &[String], command: &str) -> Value {
             return message["result"].clone();
         }
     }
+}
+
+#[test]
+fn a_directory_that_the_user_names_by_a_link_has_that_name_and_stays_the_one_that_it_was() {
+    let config = Some("on_stop = \"stop\"\n".to_owned());
+    let gateway = Gateway::start_with(Options { config, ..Options::default() });
+    let place = tempfile::tempdir().expect("a temporary directory");
+    let link = place.path().canonicalize().expect("it is there").join("link");
+    let start = |workspace: &Path| {
+        fs::create_dir(workspace.join("sub")).expect("the workspace is ours");
+        std::os::unix::fs::symlink(workspace, &link).expect("a link can be made");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
+        command
+            .args(["mcp", "--gateway", &format!("unix:{}", gateway.socket.display()), "--root"])
+            .arg(&link);
+        command
+    };
+    let mut peer = Peer::start(start, json!({ "roots": {} }));
+    // Narrowed, by either name: it has the user's.
+    let sub = uri(&peer.workspace.join("sub"));
+    let ran = run_with_roots(&mut peer, &[sub], "pwd; cd \"$PWD\" && touch made");
+    assert!(text(&ran).ends_with(&format!("\n{}/sub\n", link.display())), "{ran}");
+    assert!(peer.workspace.join("sub/made").exists());
+    // A gateway that was told to stop has no session any more. The next one is to have the same directory.
+    gateway.signal(nix::sys::signal::Signal::SIGTERM);
+    gateway.wait();
+    let other = place.path().join("other");
+    fs::create_dir_all(other.join("sub")).expect("it is ours");
+    fs::remove_file(&link).expect("it is ours");
+    std::os::unix::fs::symlink(&other, &link).expect("a link can be made");
+    gateway.start_again();
+    let moved = run_with_roots(&mut peer, &[], "touch made");
+    assert_eq!(moved["_meta"]["provost"]["error"]["reason"], "NO_ROOT", "{moved}");
+    assert!(!other.join("sub/made").exists(), "{moved}");
+    gateway.stop();
 }
 
 #[test]

@@ -28,7 +28,7 @@ use crate::{
         request::{
             arguments::{AcpArguments, NetworkChoice},
             known_agents::{AgentStart, KNOWN_AGENTS, KnownAgent, LIST, OwnShell},
-            run_request::real_paths,
+            run_request::{named_current_directory, named_paths},
         },
     },
     client::Client,
@@ -55,8 +55,8 @@ pub(in crate::cli) async fn run(arguments: AcpArguments) -> Result<u8, CliError>
         log_to(file)?;
     }
     let shared = acp::SharedDirectories {
-        writable: real_paths(&arguments.root)?,
-        read_only: real_paths(&arguments.ro)?,
+        writable: named_paths(&arguments.root)?,
+        read_only: named_paths(&arguments.ro)?,
     };
     let confine = arguments.confine_agent.then(|| confinement(&arguments, &shared)).transpose()?;
     let connection = arguments.gateway.connect().await?;
@@ -99,11 +99,10 @@ fn http_tools(
     served: TaskTracker,
     ending: CancellationToken,
 ) -> acp::HttpTools {
-    Arc::new(move |writable: Vec<PathBuf>, read_only: Vec<PathBuf>| {
+    Arc::new(move |roots: Vec<PathBuf>, read_only: Vec<PathBuf>| {
         let (client, profile) = (client.clone(), profile.clone());
         let (served, stop) = (served.clone(), ending.child_token());
         Box::pin(async move {
-            let roots = writable.iter().map(|root| root.canonicalize()).collect::<io::Result<_>>()?;
             let token = new_token()?;
             let checked = Token::parse(&token).ok_or(io::ErrorKind::InvalidData)?;
             let endpoint = HttpEndpoint::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await;
@@ -158,7 +157,7 @@ fn confinement(
     arguments: &AcpArguments,
     shared: &acp::SharedDirectories,
 ) -> Result<acp::Confinement, CliError> {
-    let workspace = std::env::current_dir().map_err(|error| {
+    let workspace = named_current_directory().map_err(|error| {
         CliError::caused_by("cannot use the current directory as the agent's workspace", error)
     })?;
     let network = match arguments.network {

@@ -13,7 +13,9 @@ use crate::{
         console::{error::CliError, log_writer::log_to, signals::TerminationSignals, stdio},
         gateway_link::connection::GatewayConnection,
         request::{
-            argument_values::parse_duration, arguments::EmbeddableGatewayArguments, run_request::named_roots,
+            argument_values::parse_duration,
+            arguments::EmbeddableGatewayArguments,
+            run_request::{real_paths, text_roots},
         },
     },
     exec_server::{self, ExecServerOptions, WebSocketEndpoint},
@@ -73,9 +75,9 @@ pub(in crate::cli) async fn run(arguments: ExecServerArguments) -> Result<u8, Cl
     if let Some(file) = &arguments.log {
         log_to(file)?;
     }
-    let roots = named_roots(&arguments.root)?;
+    let roots = text_roots(&arguments.root)?;
     let listen = match (arguments.listen, &arguments.token_file) {
-        (Some(address), Some(file)) => Some((address, token_in(file, &roots)?)),
+        (Some(address), Some(file)) => Some((address, token_in(file, &real_paths(&roots)?)?)),
         (_, _) => None,
     };
     let connection = arguments.gateway.connect().await?;

@@ -14,7 +14,7 @@ use crate::{
         gateway_link::connection::GatewayConnection,
         request::{
             arguments::EmbeddableGatewayArguments,
-            run_request::{named_roots, real_paths},
+            run_request::{named_paths, real_paths, text_roots},
         },
     },
     local_http::Token,
@@ -75,10 +75,13 @@ pub(in crate::cli) async fn run(arguments: McpArguments) -> Result<u8, CliError>
     if let Some(file) = &arguments.log {
         log_to(file)?;
     }
-    let roots = named_roots(&arguments.root)?;
-    let read_only = real_paths(&arguments.ro)?;
+    let roots = text_roots(&arguments.root)?;
+    let read_only = named_paths(&arguments.ro)?;
     let http = match (arguments.http, &arguments.token_file) {
-        (Some(address), Some(file)) => Some((address, token_in(file, roots.iter().chain(&read_only))?)),
+        (Some(address), Some(file)) => {
+            let shown = [real_paths(&roots)?, real_paths(&read_only)?].concat();
+            Some((address, token_in(file, &shown)?))
+        }
         (_, _) => None,
     };
     let connection = arguments.gateway.connect().await?;

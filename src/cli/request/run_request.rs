@@ -17,6 +17,11 @@ pub(in crate::cli) fn workspace_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>,
         let current = named_current_directory();
         return Ok(vec![current.map_err(|error| unusable("the current directory", error))?]);
     }
+    named_paths(given)
+}
+
+/// Directories as the caller names them.
+pub(in crate::cli) fn named_paths(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     let named = |path: &PathBuf| {
         let unusable = |error| unusable(&crate::printable::path(path), error);
         let real = path.canonicalize().map_err(unusable)?;
@@ -47,10 +52,11 @@ fn is_plain(path: &Path) -> bool {
         && path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
 }
 
-/// The real paths of the workspace's directories, which a client can name: each is text.
-pub(in crate::cli) fn named_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
-    let roots = real_paths(&workspace_roots(given)?)?;
-    match roots.iter().find(|root| root.to_str().is_none()) {
+/// As [`workspace_roots`], for a client whose protocol has paths as texts: each is one, and where links lead, too.
+pub(in crate::cli) fn text_roots(given: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
+    let roots = workspace_roots(given)?;
+    let real = real_paths(&roots)?;
+    match roots.iter().chain(&real).find(|root| root.to_str().is_none()) {
         None => Ok(roots),
         Some(root) => {
             let root = crate::printable::path(root);

@@ -36,7 +36,7 @@ use crate::{
         },
         request::{
             arguments::RunArguments,
-            run_request::{real_paths, request, text, workspace_roots},
+            run_request::{named_paths, request, text, workspace_roots},
         },
     },
     client::{self, FrontEnd},
@@ -70,7 +70,7 @@ pub(in crate::cli) async fn run_confined(arguments: RunArguments) -> Result<RunE
     let mut signals = TerminationSignals::install_for_command()
         .map_err(|error| CliError::caused_by("cannot take signals", error))?;
     let roots = workspace_roots(arguments.workspace.roots())?;
-    let read_only_roots = real_paths(&arguments.ro)?;
+    let read_only_roots = named_paths(&arguments.ro)?;
     let working_directory = arguments.workspace.working_directory(&roots[0])?;
     let input = match (arguments.stdin, arguments.no_stdin || arguments.detach) {
         (true, _) => Input::Forwarded,

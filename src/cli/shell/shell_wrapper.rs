@@ -25,7 +25,7 @@ use crate::{
         request::{
             argument_values::EnvArgument,
             arguments::GatewayArguments,
-            run_request::{real_paths, text},
+            run_request::{named_current_directory, named_paths, real_paths, text},
         },
         run::{
             report::{RunEnd, RunReport},
@@ -94,8 +94,8 @@ pub(in crate::cli) async fn run(arguments: ShellWrapperArguments) -> Result<u8, 
     let mut signals = TerminationSignals::install_for_command()
         .map_err(|error| CliError::caused_by("cannot take signals", error))?;
     let agent = AgentProcess::find()?;
-    let named = real_paths(&arguments.root)?;
-    let (mut create, carried) = request(&arguments, &named)?;
+    let named = named_paths(&arguments.root)?;
+    let (mut create, carried) = request(&arguments, &real_paths(&named)?)?;
     let workspace = workspace(&agent, named, &arguments)?;
     create.session_name.clone_from(&workspace.name);
     let input = if create.pty.is_some() { Input::Forwarded } else { Input::of_stdin() };
@@ -164,7 +164,7 @@ async fn drive(
 /// The command, in this process's directory or the workspace's, and what is to be carried from its end.
 fn request(
     arguments: &ShellWrapperArguments,
-    named: &[PathBuf],
+    roots: &[PathBuf],
 ) -> Result<(v1::CreateTerminalRequest, Option<CarriedDirectory>), CliError> {
     let mut call = ShellCall::of(arguments.arguments.iter().map(text).collect());
     let carried = match &mut call {
@@ -174,7 +174,7 @@ fn request(
         ShellCall::Line(_) | ShellCall::Arguments(_) => None,
     };
     let is_at_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let directory = start_directory(named, is_at_terminal)?;
+    let directory = start_directory(roots, is_at_terminal)?;
     let create = v1::CreateTerminalRequest {
         command: Some(v1::create_terminal_request::Command::Program(arguments.shell.clone())),
         args: call.into_arguments(),
@@ -197,13 +197,13 @@ fn request(
 ///
 /// A login server and cron start a shell in the person's home or in `/`, which nobody has chosen and whose programs (scp, rsync, git)
 /// read what is said: it is said to a person at a terminal alone. Another directory was chosen, and it is said to the caller who did.
-fn start_directory(named: &[PathBuf], is_at_terminal: bool) -> Result<PathBuf, CliError> {
+fn start_directory(roots: &[PathBuf], is_at_terminal: bool) -> Result<PathBuf, CliError> {
     let here = std::env::current_dir();
-    let Some(first) = named.first() else {
+    let Some(first) = roots.first() else {
         return here.map_err(|error| CliError::caused_by("cannot find the working directory", error));
     };
     let here = match here {
-        Ok(here) if named.iter().any(|root| here.starts_with(root)) => return Ok(here),
+        Ok(here) if roots.iter().any(|root| here.starts_with(root)) => return Ok(here),
         here => here.ok(),
     };
     let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
@@ -241,20 +241,22 @@ fn workspace(
     named: Vec<PathBuf>,
     arguments: &ShellWrapperArguments,
 ) -> Result<v1::CreateSessionRequest, CliError> {
-    let (roots, extent) = match named {
+    // One session, whichever links its callers have come by.
+    let (identity, roots, extent) = match named {
         named if named.is_empty() => {
             let directory = agent.directory().map_err(|error| {
                 CliError::caused_by("cannot find the agent's working directory", error)
                     .with_advice("name the workspace by --root or PROVOST_SHELL_ROOT")
             })?;
-            (vec![directory], v1::WorkspaceExtent::Repository)
+            (vec![directory.clone()], vec![by_own_name(directory)], v1::WorkspaceExtent::Repository)
         }
-        named => (named, v1::WorkspaceExtent::Unspecified),
+        named => (named.clone(), named, v1::WorkspaceExtent::Unspecified),
     };
+    let identity: Vec<String> = identity.iter().map(text).collect();
     let roots: Vec<String> = roots.iter().map(text).collect();
     let profile = arguments.profile.clone().unwrap_or_default();
     let mut digest = Sha256::new();
-    for part in roots.iter().chain([&profile]) {
+    for part in identity.iter().chain([&profile]) {
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part);
     }
@@ -271,6 +273,17 @@ fn workspace(
         ssh_agent: client::ssh_agent_socket(),
         ..Default::default()
     })))
+}
+
+/// The agent's directory by the name that this process's caller has for it, where links lead to it: this process starts in it or below.
+fn by_own_name(directory: PathBuf) -> PathBuf {
+    let named = || {
+        let below = std::env::current_dir().ok()?.strip_prefix(&directory).ok()?.to_owned();
+        let here = named_current_directory().ok()?;
+        let named = here.ancestors().nth(below.components().count())?.to_owned();
+        (here.ends_with(below) && named.canonicalize().ok()? == directory).then_some(named)
+    };
+    named().unwrap_or(directory)
 }
 
 /// Reads where the line has ended, and writes it for the agent. An agent that learns nothing stays where it was.
