@@ -9,6 +9,7 @@ use clap::Args;
 
 use super::{
     denial_remedy,
+    report::RunReport,
     run::{drive, no_input},
     run_attached,
 };
@@ -98,6 +99,7 @@ pub(in crate::cli) async fn exec(arguments: ExecArguments) -> Result<u8, CliErro
             stdio::print_notice(&format!("removing the terminal: {}", CliError::from(status)));
         }
     }
+    RunReport::of_command().print_end(&ended);
     Ok(ended.exit_status)
 }
 

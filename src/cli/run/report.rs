@@ -46,6 +46,8 @@ pub(in crate::cli) struct RunReport {
 /// What `provost run` and `provost exec` advise.
 const INSTEAD_OF_RUN: &str =
     "`provost run -d`, with `--session NAME` in a session that stays, starts a command that goes on";
+/// What is advised to who did not start the command.
+const INSTEAD_OF_WATCHED: &str = "start what is to go on as a command of its own";
 /// What a shell that runs one line in a call advises.
 const INSTEAD_OF_LINE: &str =
     "a line's processes end with it: run the one that is to go on in the foreground of a line of its own";
@@ -69,6 +71,11 @@ impl RunReport {
         Ok(Self { receipt, file: file.transpose()?, instead: INSTEAD_OF_RUN })
     }
 
+    /// Nothing but notices, about a command of a session that stays.
+    pub(super) fn of_command() -> Self {
+        Self { receipt: false, file: None, instead: INSTEAD_OF_RUN }
+    }
+
     /// Nothing but notices, about a line of a shell.
     pub(in crate::cli) fn of_line() -> Self {
         Self { receipt: false, file: None, instead: INSTEAD_OF_LINE }
@@ -84,12 +91,7 @@ impl RunReport {
             stdio::print_to_stderr(&receipt::receipt_text(terminal));
         }
         if let Some(outcome) = outcome {
-            let lines = client::denial_lines(outcome)
-                .chain(receipt::workspace(outcome))
-                .chain(receipt::unusual_end(outcome))
-                .chain(client::ended_line(outcome, self.instead));
-            let remedies = denial_remedy::remedy_lines(outcome);
-            lines.chain(remedies).for_each(|line| stdio::print_notice(&line));
+            print_notices(outcome, self.instead);
         }
         self.write(&ReportJson {
             exit_status: ended.exit_status,
@@ -120,6 +122,19 @@ impl RunReport {
             cannot_write(path, error).print();
         }
     }
+}
+
+/// What is to be known of the end of a command that another process has started.
+pub(in crate::cli) fn print_watched_end(outcome: &v1::Outcome) {
+    print_notices(outcome, INSTEAD_OF_WATCHED);
+}
+
+fn print_notices(outcome: &v1::Outcome, instead: &str) {
+    let lines = client::denial_lines(outcome)
+        .chain(receipt::workspace(outcome))
+        .chain(receipt::unusual_end(outcome))
+        .chain(client::ended_line(outcome, instead));
+    lines.chain(denial_remedy::remedy_lines(outcome)).for_each(|line| stdio::print_notice(&line));
 }
 
 fn cannot_write(path: &Path, error: io::Error) -> CliError {

@@ -18,6 +18,7 @@ use crate::{
             reconnect::Restarts,
         },
         request::arguments::GatewayArguments,
+        run::report::print_watched_end,
     },
     proto::v1,
 };
@@ -77,9 +78,13 @@ pub(in crate::cli) async fn attach(arguments: AttachArguments) -> Result<u8, Cli
         window: if is_pty && !arguments.no_stdin { WindowMode::Followed } else { WindowMode::Ignored },
         is_pty,
     };
-    let _left = LeaveWhenDropped;
-    Ok(match attached::attach(terminals, options, &mut signals).await?.0 {
+    let end = {
+        let _left = LeaveWhenDropped;
+        attached::attach(terminals, options, &mut signals).await?.0
+    };
+    Ok(match end {
         AttachEnd::Ended(outcome) => {
+            outcome.iter().for_each(|outcome| print_watched_end(outcome));
             outcome.as_deref().map_or(error::PROVOST_FAILED, exit_status::from_outcome)
         }
         AttachEnd::Detached => {

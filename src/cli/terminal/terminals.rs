@@ -7,7 +7,7 @@ use crate::{
     cli::{
         console::{
             error::CliError,
-            exit_status, json, receipt, stdio,
+            exit_status, json, receipt,
             table::{align_columns, print_to_stdout, to_json_line},
         },
         gateway_link::connection::{GatewayConnection, Terminals},
@@ -15,8 +15,9 @@ use crate::{
             arguments::OutputFormat,
             terminal_arguments::{KillArguments, PsArguments, RmArguments, StopArguments, WaitArguments},
         },
+        run::report::print_watched_end,
     },
-    client, printable,
+    printable,
     proto::v1,
 };
 
@@ -87,8 +88,7 @@ pub(in crate::cli) async fn wait(arguments: WaitArguments) -> Result<u8, CliErro
         // The status is the command's, whether or not the output is read.
         let _ = print_to_stdout(&to_json_line(&json::OutcomeJson::from(&outcome))?)?;
     } else {
-        let ended = client::ended_line(&outcome, "start what is to go on as a command of its own");
-        receipt::unusual_end(&outcome).into_iter().chain(ended).for_each(|line| stdio::print_notice(&line));
+        print_watched_end(&outcome);
     }
     Ok(exit_status::from_outcome(&outcome))
 }
