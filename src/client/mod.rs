@@ -6,6 +6,7 @@
 
 mod advice;
 mod denial;
+mod end_lines;
 mod ended;
 mod front_end;
 mod giving_stream;
@@ -35,6 +36,7 @@ use crate::proto::v1::{
 
 pub use advice::{advice_when_denied, advice_when_not_started};
 pub use denial::{denial_json, denial_line, denial_lines, hint_json, network_cause};
+pub use end_lines::{end_lines, workspace_lines, workspace_shortfall_line};
 pub use ended::{ended_json, ended_line};
 pub use front_end::FrontEnd;
 pub use new_terminal::{keep_umask, new_terminal, session_in_bytes, terminal_in_bytes};

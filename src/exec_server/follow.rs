@@ -19,7 +19,7 @@ use super::{
     session::ExecSession,
 };
 use crate::{
-    client::{denial_lines, ended_line},
+    client::end_lines,
     proto::v1::{self, outcome::End, run_response::Event},
     signal,
 };
@@ -90,22 +90,10 @@ async fn events(process: &Arc<Process>, run: &mut Run, to: &Outlet, is_pty: bool
     }
 }
 
-/// What the model is told next to the command's own output: each exec and connection that was refused, and the limit that has ended it.
+/// What the model is told next to the command's own output.
 fn notes(outcome: &v1::Outcome) -> String {
-    let limit = match outcome.cause() {
-        v1::ExitCause::TimeLimit => Some("stopped: its time limit has expired"),
-        v1::ExitCause::IdleLimit => Some("stopped: it wrote nothing for its idle limit"),
-        v1::ExitCause::MemoryLimit => Some("killed: it reached its memory limit"),
-        v1::ExitCause::SandboxLost => Some("its sandbox was lost with all that ran in it"),
-        v1::ExitCause::Unspecified
-        | v1::ExitCause::Exited
-        | v1::ExitCause::Signalled
-        | v1::ExitCause::Killed
-        | v1::ExitCause::Shutdown => None,
-    };
-    let ended = ended_line(outcome, "what is to go on needs a process of its own, in the foreground");
-    let lines = denial_lines(outcome).chain(limit.map(str::to_owned)).chain(ended);
-    lines.map(|line| format!("provost: {line}\n")).collect()
+    let lines = end_lines(outcome, "what is to go on needs a process of its own, in the foreground");
+    lines.iter().map(|line| format!("provost: {line}\n")).collect()
 }
 
 fn end_of(outcome: &v1::Outcome) -> ProcessEnd {
@@ -179,6 +167,6 @@ mod tests {
         assert_eq!(code(v1::ExitCause::Signalled, Some(End::Signal("SIGRTMIN+1".to_owned()))), 163);
         assert_eq!(code(v1::ExitCause::TimeLimit, Some(End::Signal("SIGTERM".to_owned()))), 124);
         assert!(end_of(&outcome(v1::ExitCause::SandboxLost, None)).failure.is_some());
-        assert!(notes(&outcome(v1::ExitCause::MemoryLimit, None)).starts_with("provost: killed"));
+        assert!(notes(&outcome(v1::ExitCause::MemoryLimit, None)).starts_with("provost: the kernel killed"));
     }
 }

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     client::{
         advice_when_denied, denial_json, denial_lines, ended_json, ended_line, hint_json, unreachable_json,
+        workspace_lines,
     },
     printable,
     proto::v1::{self, ExitCause, outcome::End},
@@ -44,12 +45,9 @@ pub(super) fn of_command(
         if !outcome.exec_denials.is_empty() {
             text.push_str(&format!("Some of it did not run. Advice: {}.\n", advice_when_denied("")));
         }
-        for change in &outcome.workspace_changes {
-            text.push_str(&format!(
-                "workspace: {}: {}\n",
-                printable::line(&change.path),
-                printable::line(&change.description)
-            ));
+        for line in workspace_lines(outcome) {
+            text.push_str(&line);
+            text.push('\n');
         }
     }
     if is_kept {

@@ -62,9 +62,8 @@ impl OutputSnapshot {
             TerminalState::Finished | TerminalState::Released => {
                 self.tail.finish();
                 // Most agents show their model the output and the code, and nothing else.
-                let ended = |outcome| client::ended_line(outcome, INSTEAD);
-                let notices = |outcome| client::denial_lines(outcome).chain(ended(outcome));
-                self.tail.add_notices(end.outcome.iter().flat_map(notices));
+                self.tail
+                    .add_notices(end.outcome.iter().flat_map(|outcome| client::end_lines(outcome, INSTEAD)));
                 self.completeness = Completeness::Complete;
                 if let Some(ended) = &end.outcome {
                     // A waiter may have been faster, with the same.

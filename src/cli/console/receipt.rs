@@ -10,9 +10,6 @@ use crate::{
     proto::v1::{self, outcome::End},
 };
 
-/// The most lines about changes in a workspace; the rest is counted.
-const WORKSPACE_LINES_MAX: usize = 16;
-
 /// What confined a terminal and how it ended: a few aligned lines.
 pub(in crate::cli) fn receipt_text(terminal: &v1::Terminal) -> String {
     let mut page = AlignedText::new(&format!("receipt of {}", terminal.id));
@@ -129,54 +126,6 @@ pub(in crate::cli) fn shortfall_notice(shortfalls: &[String]) -> Option<String> 
         count(u32::try_from(what.len()).unwrap_or(u32::MAX), "shortfall"),
         what.join(", ")
     ))
-}
-
-/// A line about an end that an exit status alone does not tell.
-pub(in crate::cli) fn unusual_end(outcome: &v1::Outcome) -> Option<String> {
-    match outcome.cause() {
-        v1::ExitCause::TimeLimit => Some("the command was stopped at its time limit".to_owned()),
-        v1::ExitCause::IdleLimit => {
-            Some("the command was stopped: no output for as long as the idle limit".to_owned())
-        }
-        v1::ExitCause::MemoryLimit => {
-            Some("the kernel killed the command, or a part of it, at its memory limit".to_owned())
-        }
-        v1::ExitCause::SandboxLost => {
-            Some("the sandbox was lost, and how the command would have ended is not known".to_owned())
-        }
-        v1::ExitCause::Shutdown => Some("the command was stopped with its session or its gateway".to_owned()),
-        v1::ExitCause::Unspecified
-        | v1::ExitCause::Exited
-        | v1::ExitCause::Signalled
-        | v1::ExitCause::Killed => None,
-    }
-}
-
-/// Lines about what was seen in the workspace while the command ran.
-pub(in crate::cli) fn workspace(outcome: &v1::Outcome) -> Vec<String> {
-    let line = |change: &v1::WorkspaceChange| {
-        let done = match change.action() {
-            v1::WorkspaceAction::Restored => "put back".to_owned(),
-            v1::WorkspaceAction::Quarantined => "moved aside".to_owned(),
-            v1::WorkspaceAction::Reported => "left as it is".to_owned(),
-            v1::WorkspaceAction::Failed => format!("cannot be undone: {}", change.failure),
-            v1::WorkspaceAction::Unspecified => "unknown".to_owned(),
-        };
-        let path: String = change.path.chars().filter(|c| !c.is_control()).collect();
-        format!("workspace: {path}: {} ({done})", change.description)
-    };
-    let mut lines: Vec<String> =
-        outcome.workspace_changes.iter().take(WORKSPACE_LINES_MAX).map(line).collect();
-    let shown = u64::try_from(lines.len()).unwrap_or(u64::MAX);
-    let all = u64::try_from(outcome.workspace_changes.len()).unwrap_or(u64::MAX);
-    let left = (all - shown).saturating_add(outcome.workspace_changes_omitted);
-    if left > 0 {
-        lines.push(format!("workspace: {left} more dangerous changes, in the journal"));
-    }
-    if !outcome.workspace_shortfall.is_empty() {
-        lines.push(format!("workspace: not all of it was looked at: {}", outcome.workspace_shortfall));
-    }
-    lines
 }
 
 /// How it ended, in a few words.

@@ -130,11 +130,10 @@ pub(in crate::cli) fn print_watched_end(outcome: &v1::Outcome) {
 }
 
 fn print_notices(outcome: &v1::Outcome, instead: &str) {
-    let lines = client::denial_lines(outcome)
-        .chain(receipt::workspace(outcome))
-        .chain(receipt::unusual_end(outcome))
-        .chain(client::ended_line(outcome, instead));
-    lines.chain(denial_remedy::remedy_lines(outcome)).for_each(|line| stdio::print_notice(&line));
+    let shortfall = client::workspace_shortfall_line(outcome);
+    let remedies = denial_remedy::remedy_lines(outcome);
+    let lines = client::end_lines(outcome, instead).into_iter().chain(shortfall).chain(remedies);
+    lines.for_each(|line| stdio::print_notice(&line));
 }
 
 fn cannot_write(path: &Path, error: io::Error) -> CliError {
