@@ -6,7 +6,8 @@
 use std::{
     fs::{File, OpenOptions},
     io::{BufRead, BufReader, Read, Write},
-    path::PathBuf,
+    os::unix::fs::{MetadataExt, chown},
+    path::{Path, PathBuf},
     process::{Child, ChildStderr, ChildStdin, Command, ExitStatus, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
@@ -44,20 +45,29 @@ impl ShimPeer {
             tempfile::Builder::new().prefix("provost-acp-").tempdir().expect("a temporary directory");
         let workspace = directory.path().join("workspace");
         std::fs::create_dir(&workspace).expect("a workspace");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
+        command.arg("acp").args(options).current_dir(&workspace).env_remove("PROVOST_GATEWAY");
+        // Nobody's gateway but an embedded one, unless an option names it.
+        command.env("XDG_RUNTIME_DIR", directory.path());
+        let pipes = workspace.clone();
+        Self::start_as(command, workspace, &pipes, directory)
+    }
+
+    /// A shim that this command starts, which is `provost acp` without its agent, and nothing said yet. Its user can reach `pipes` and open
+    /// what root makes there.
+    pub fn start_as(mut command: Command, workspace: PathBuf, pipes: &Path, directory: TempDir) -> Self {
+        let owner = std::fs::metadata(pipes).expect("it is there").uid();
         let [says, hears] = ["says", "hears"].map(|name| {
-            let path = workspace.join(name);
+            let path = pipes.join(name);
             mkfifo(&path, Mode::from_bits_truncate(0o600)).expect("a named pipe");
+            if owner != nix::unistd::geteuid().as_raw() {
+                chown(&path, Some(owner), None).expect("root can give a pipe away");
+            }
             path
         });
-        let mut child = Command::new(env!("CARGO_BIN_EXE_provost"))
-            .arg("acp")
-            .args(options)
+        let mut child = command
             .args(["--", "/bin/sh", "-c", COPYING_AGENT, "sh"])
             .args([&says, &hears])
-            .current_dir(&workspace)
-            .env_remove("PROVOST_GATEWAY")
-            // Nobody's gateway but an embedded one, unless an option names it.
-            .env("XDG_RUNTIME_DIR", directory.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -84,13 +94,18 @@ impl ShimPeer {
     /// As [`ShimPeer::start`], with an initialized connection and the session "s".
     pub fn in_session(options: &[&str], capabilities: Value) -> Self {
         let mut peer = Self::start(options);
-        peer.editor_sends(json!({"jsonrpc":"2.0","id":0,"method":"initialize",
-            "params":{"protocolVersion":1,"clientCapabilities":capabilities}}));
-        assert_eq!(peer.agent_receives()["params"]["clientCapabilities"]["terminal"], true);
-        peer.agent_sends(json!({"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}));
-        assert_eq!(peer.editor_receives()["result"]["protocolVersion"], 1);
-        peer.open_session("s");
+        peer.begin_session(capabilities);
         peer
+    }
+
+    /// Initializes the connection, and opens the session "s".
+    pub fn begin_session(&mut self, capabilities: Value) {
+        self.editor_sends(json!({"jsonrpc":"2.0","id":0,"method":"initialize",
+            "params":{"protocolVersion":1,"clientCapabilities":capabilities}}));
+        assert_eq!(self.agent_receives()["params"]["clientCapabilities"]["terminal"], true);
+        self.agent_sends(json!({"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1}}));
+        assert_eq!(self.editor_receives()["result"]["protocolVersion"], 1);
+        self.open_session("s");
     }
 
     /// Opens a session in the workspace.

@@ -1,6 +1,6 @@
 //! Caches that outlive their sessions: who finds them, what is not kept, and what they never reach.
 
-use crate::programs::lacks;
+use crate::support::lacks;
 use std::{
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink},

@@ -3,14 +3,33 @@
 //!
 //! Each walk fetches packages, so that `cargo test` leaves it out. Where outside the registry does not answer, that is said.
 
-#[path = "../support/process_state.rs"]
-mod process_state;
+#[path = "../support/mod.rs"]
+mod support;
 
-#[path = "../support/programs.rs"]
-mod programs;
+#[path = "../acp/shim_peer.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod acp_peer;
+
+#[path = "../clients/libraries.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod libraries;
+
+#[path = "../exec_server/peer.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod peer;
+
+#[path = "../exec_server/socket.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod socket;
+
+#[path = "../mcp/peer.rs"]
+#[allow(dead_code, reason = "another suite uses the rest of it")]
+mod mcp_peer;
 
 mod as_outside;
 mod caches;
+mod every_front_end;
+mod front_ends;
 mod kept_caches;
 mod kept_caches_of_tools;
 mod logins;
@@ -18,6 +37,7 @@ mod no_network;
 mod person;
 mod signing;
 mod toolchains;
+mod unblocked;
 mod walk;
 
 use person::Person;
