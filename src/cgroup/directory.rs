@@ -4,11 +4,10 @@
 
 use std::{
     ffi::CString,
-    fs::Permissions,
     io,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown},
+        unix::fs::{MetadataExt, OpenOptionsExt, chown},
     },
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -107,14 +106,12 @@ pub enum CgroupError {
 /// # Errors
 /// [`CgroupError::Make`].
 pub fn make(path: &Path) -> Result<(), CgroupError> {
-    let made = match std::fs::create_dir(path) {
+    match std::fs::create_dir(path) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => std::fs::create_dir_all(path),
-        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         done => done,
-    };
-    // Commands read their own group, which they see as a mount, whatever umask the gateway was started with.
-    made.and_then(|()| std::fs::set_permissions(path, Permissions::from_mode(0o755)))
-        .map_err(|cause| CgroupError::Make { path: path.to_owned(), cause })
+    }
+    .map_err(|cause| CgroupError::Make { path: path.to_owned(), cause })
 }
 
 /// Enables controllers for the children of a v2 cgroup.

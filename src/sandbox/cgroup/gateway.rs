@@ -5,7 +5,8 @@
 
 use std::{
     collections::HashMap,
-    os::unix::fs::MetadataExt,
+    fs::Permissions,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard},
 };
@@ -160,7 +161,9 @@ fn make_below(
                 Err(error) => return Err(error),
             }
         }
-        match std::fs::create_dir(&path) {
+        // Commands read their own group, which they see as a mount, whatever umask the gateway was started with.
+        let readable = || std::fs::set_permissions(&path, Permissions::from_mode(0o755));
+        match std::fs::create_dir(&path).and_then(|()| readable()) {
             Ok(()) => return Ok(path),
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {}
             Err(cause) => return Err(CgroupError::Make { path, cause }),
