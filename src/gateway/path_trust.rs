@@ -277,7 +277,8 @@ fn check_object(
     let own_uid = nix::unistd::geteuid().as_raw();
     let (path, owner, mode) = (path.to_owned(), metadata.uid(), metadata.mode() & 0o7777);
     let is_state_directory = kind == GoverningKind::State && part == PathPart::Target;
-    if owner != own_uid && (owner != 0 || is_state_directory) {
+    let is_hosts = part == PathPart::Ancestor && is_unmapped(owner);
+    if owner != own_uid && (owner != 0 || is_state_directory) && !is_hosts {
         return Err(TrustError::Owner { kind, path, owner, mode, wanted: own_uid });
     }
     let is_sticky_ancestor = part == PathPart::Ancestor && mode & STICKY != 0;
@@ -289,6 +290,19 @@ fn check_object(
         return Err(TrustError::HardLinked { kind, path, owner, mode, links: metadata.nlink() });
     }
     Ok(())
+}
+
+/// Whether an owner is nobody of this user namespace, as the host's root is in one that an ordinary user has made. Who that is cannot be told
+/// there: the directories of the host are trusted as far as their modes go.
+fn is_unmapped(owner: u32) -> bool {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let is_overflow = read("/proc/sys/kernel/overflowuid").trim().parse() == Ok(owner);
+    is_overflow
+        && !read("/proc/self/uid_map").lines().any(|line| {
+            let numbers: Vec<u64> = line.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+            let &[first, _, count] = &numbers[..] else { return true };
+            (first..first.saturating_add(count)).contains(&owner.into())
+        })
 }
 
 /// What lies in the state directory was made by a user who could write to it before.

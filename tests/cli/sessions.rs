@@ -58,6 +58,10 @@ fn what_a_session_with_a_name_has_in_its_home_stays_between_commands() {
     assert_eq!(code(&kept), 0, "{}", shown(&kept));
     let again = run(&place, &gateway, &["--session", "dev"], "cat /tmp/file ~/file");
     assert_eq!(stdout(&again), "kept\nkept\n", "{}", shown(&again));
+    let mut exec = place.provost();
+    exec.args(["exec", "--gateway", &gateway.address(), "-w", ".", "dev", "--", "cat", "/tmp/file"]);
+    let by_name = exec.output().expect("provost starts");
+    assert_eq!(stdout(&by_name), "kept\n", "{}", shown(&by_name));
     let plain = run(&place, &gateway, &[], "cat /tmp/file ~/file");
     assert_eq!(stdout(&plain), "", "{}", shown(&plain));
     gateway.stop();

@@ -21,7 +21,10 @@ pub(in crate::cli) fn receipt_text(terminal: &v1::Terminal) -> String {
             let names = outcome.ended_commands.join(", ");
             page.line(
                 "ended",
-                &format!("{} left running: {names}", count(outcome.ended_processes, "process")),
+                &match outcome.ended_processes {
+                    1 => format!("1 process left running: {names}"),
+                    many => format!("{many} processes left running: {names}"),
+                },
             );
         }
     }

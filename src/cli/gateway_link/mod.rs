@@ -5,3 +5,4 @@ pub mod attached;
 pub mod background;
 pub mod connection;
 pub mod reconnect;
+pub mod sessions;

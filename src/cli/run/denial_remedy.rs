@@ -107,6 +107,10 @@ fn unprotecting_line(hint: &ProtectionHint) -> Option<String> {
         _ => return None,
     };
     let listed = list.into_iter().find(|listed| Path::new(&hint.path).ends_with(listed))?;
+    // What a command makes there is looked at for what it does, whether the place is protected or not.
+    if listed.starts_with(".git") {
+        return None;
+    }
     let listed = toml::Value::from(listed.to_str()?);
     Some(format!("this line of the profile would let it pass: `filesystem = {{ drop = [{listed}] }}`"))
 }

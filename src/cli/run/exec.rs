@@ -21,7 +21,7 @@ use crate::{
             signals::TerminationSignals,
             stdio::{self, Input},
         },
-        gateway_link::{attached, connection::GatewayConnection},
+        gateway_link::{attached, connection::GatewayConnection, sessions::id_of},
         request::{
             argument_values::EnvArgument,
             arguments::{GatewayArguments, real_workdir},
@@ -58,7 +58,7 @@ pub(in crate::cli) struct ExecArguments {
     /// Start the command in this directory; a relative path counts from the session's; default: the session's
     #[arg(short, long, value_name = "DIR")]
     workdir: Option<PathBuf>,
-    /// The session's id
+    /// The session's id or name
     #[arg(value_name = "SESSION")]
     session: String,
     /// The command and its arguments
@@ -82,6 +82,8 @@ pub(in crate::cli) async fn exec(arguments: ExecArguments) -> Result<u8, CliErro
     };
     let connection =
         GatewayConnection::find_giving(arguments.gateway.gateway.as_deref(), input.given()).await?;
+    let session_id = id_of(&mut connection.client(), request.session_id.clone()).await?;
+    let request = v1::CreateTerminalRequest { session_id, ..request };
     let request = match arguments.workdir {
         Some(workdir) => {
             let cwd = working_directory(&connection, &request.session_id, &workdir).await?;

@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use tokio::time::sleep;
 
-use super::{sessions, terminals};
+use super::terminals;
 use crate::{
     cli::{
         console::{
@@ -17,7 +17,7 @@ use crate::{
             signals::TerminationSignals,
             stdio::{self, WriteOutcome},
         },
-        gateway_link::connection::GatewayConnection,
+        gateway_link::{connection::GatewayConnection, sessions},
         request::{argument_values::parse_duration, arguments::GatewayArguments},
     },
     client::Client,
