@@ -229,10 +229,10 @@ impl Default for Filesystem {
 pub enum OnChange {
     /// It is reported: in the outcome and in the journal.
     Report,
-    /// What was there before is restored; what is new is moved aside.
+    /// What was there before is restored; what was changed, and what is new, is moved aside.
     #[default]
     Undo,
-    /// What a restored file replaces is moved aside, too.
+    /// The same, since nothing is removed by the variant before it either.
     Quarantine,
 }
 

@@ -8,6 +8,7 @@ mod baseline;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     time::Instant,
 };
@@ -23,16 +24,16 @@ use super::{
     path_age::{PathAge, path_age},
     rebase_todo,
     scanner::Scanner,
-    tree::{FileContent, Tree},
+    tree::{FileContent, Tree, Undone},
 };
-use crate::policy::profile::OnChange;
+use crate::{policy::profile::OnChange, printable};
 
 /// What is said of a change that may be none, and is left alone.
 const UNCERTAIN: &str = "; it may have been there before the command";
 
 /// What is said of a protected file in whose place another one has come.
 const REPLACED: &str = "a file that tools run or read commands from was replaced from outside: it is not read-only in this sandbox any more, and \
-                        what is changed in it from now on is undone";
+                        what is changed in it from now on is undone and kept next to it: save it again when no command runs";
 
 /// Whether a command can have changed a tool's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,6 +77,11 @@ pub struct IntegrityChecker {
     /// Tools' files and directories at the root that were there before any command, and the device and inode of each. They are read-only in
     /// every sandbox, so that a change in them was made outside, until another one takes their place: that takes the mount off.
     read_only: BTreeMap<PathBuf, (u64, u64)>,
+    /// Tools' files that are read-only by their names, and have had other names, and the device and inode of each: a command changes
+    /// such a file by another one.
+    linked: BTreeMap<PathBuf, (u64, u64)>,
+    /// The last name of what was in a place before an undo.
+    kept: BTreeMap<PathBuf, OsString>,
     /// Rebase lists that running commands may be executing: judged when no command runs.
     deferred_todos: BTreeSet<PathBuf>,
     /// Files of a stored baseline that are not followed yet.
@@ -106,6 +112,8 @@ impl IntegrityChecker {
             baseline: BTreeMap::new(),
             baseline_bytes: 0,
             read_only: BTreeMap::new(),
+            linked: BTreeMap::new(),
+            kept: BTreeMap::new(),
             deferred_todos: BTreeSet::new(),
             unfollowed: Vec::new(),
             deferred_pointers: BTreeSet::new(),
@@ -249,7 +257,7 @@ impl IntegrityChecker {
         &mut self,
         mode: ScanMode,
         commands: &dyn Fn() -> CommandState,
-        file: ControlFile,
+        mut file: ControlFile,
         changes: &mut Vec<DangerousChange>,
     ) {
         let mut doubt = "";
@@ -273,20 +281,18 @@ impl IntegrityChecker {
         if file.role == Role::Tool {
             match self.protection(&file.path) {
                 Protection::ReadOnly => return self.update_baseline(file, FollowReferences::No),
-                Protection::Replaced
-                    if self.baseline.get(&file.path).is_none_or(|(_, known)| *known != file.content) =>
-                {
-                    let path = self.tree.path().join(&file.path);
-                    let action = ChangeAction::Reported;
-                    changes.push(DangerousChange {
-                        path,
-                        what: REPLACED.to_owned(),
-                        action,
-                        sha256: sha256(&file.content),
-                    });
-                    return self.update_baseline(file, FollowReferences::Yes);
+                Protection::Replaced => {
+                    // What was read may be older than what is there now.
+                    (file.content, file.changed_at) = self.tree.content(&file.path);
+                    if self.baseline.get(&file.path).is_none_or(|(_, known)| *known != file.content) {
+                        let path = self.tree.path().join(&file.path);
+                        let action = ChangeAction::Reported;
+                        let what = REPLACED.to_owned();
+                        changes.push(DangerousChange { path, what, action, sha256: sha256(&file.content) });
+                        return self.update_baseline(file, FollowReferences::Yes);
+                    }
                 }
-                Protection::Replaced | Protection::None => {}
+                Protection::None => {}
             }
             if self.is_harmless_tool_file(&file) {
                 return self.update_baseline(file, FollowReferences::No);
@@ -308,21 +314,24 @@ impl IntegrityChecker {
             _ => None,
         };
         let before = cleaned.as_ref().or(before);
-        let action = match (on_change, before) {
-            (OnChange::Report, _) => Ok(ChangeAction::Reported),
-            (on_change, Some(before @ (FileContent::File { .. } | FileContent::Link(_)))) => {
-                let done = match on_change {
-                    OnChange::Quarantine => self.tree.restore_and_quarantine(&file.path, before),
-                    OnChange::Undo | OnChange::Report => self.tree.restore(&file.path, before).map(|()| true),
+        let (action, kept) = match (on_change, before) {
+            (OnChange::Report, _) => (Ok(ChangeAction::Reported), None),
+            (OnChange::Undo | OnChange::Quarantine, before) => {
+                let undone = match before {
+                    Some(before @ (FileContent::File { .. } | FileContent::Link(_))) => {
+                        let known = self.kept.get(&file.path).map(OsString::as_os_str);
+                        let restored = self.tree.restore(&file.path, before, known);
+                        // No room for what was there: what is there now must not stay.
+                        restored.or_else(|errno| self.tree.quarantine(&file.path).map_err(|_| errno))
+                    }
+                    _ => self.tree.quarantine(&file.path),
                 };
-                let done = done.map(|is_restored| match is_restored {
-                    true => ChangeAction::Restored,
-                    false => ChangeAction::Quarantined,
-                });
-                // No room for what was there: what is there now must not stay.
-                done.or_else(|errno| self.quarantine(&file.path).map_err(|_| errno))
+                match undone {
+                    Ok(Undone { is_restored: true, kept }) => (Ok(ChangeAction::Restored), kept),
+                    Ok(Undone { is_restored: false, kept }) => (Ok(ChangeAction::Quarantined), kept),
+                    Err(errno) => (Err(errno), None),
+                }
             }
-            (_, _) => self.quarantine(&file.path),
         };
         if action == Err(Errno::ENOENT) {
             // It was removed meanwhile, or quarantined with its directory.
@@ -334,7 +343,7 @@ impl IntegrityChecker {
         let was_reported = is_failure && self.failed_undos.get(&file.path) == Some(&file.content);
         if !was_reported {
             let path = self.tree.path().join(&file.path);
-            let what = what + doubt;
+            let what = what + doubt + &kept.as_deref().map(kept_as).unwrap_or_default();
             changes.push(DangerousChange { path, what, action: action.clone(), sha256 });
         }
         match action {
@@ -343,7 +352,16 @@ impl IntegrityChecker {
             ChangeAction::Failed(_) if self.failed_undos.len() < MAX_CONTROL_FILES => {
                 self.failed_undos.insert(file.path, file.content);
             }
-            ChangeAction::Failed(_) | ChangeAction::Restored | ChangeAction::Quarantined => {}
+            ChangeAction::Restored | ChangeAction::Quarantined => {
+                // The undo has put a file of its own there, which is not read-only.
+                self.read_only.remove(&file.path);
+                if let Some(kept) = kept
+                    && (self.kept.len() < MAX_CONTROL_FILES || self.kept.contains_key(&file.path))
+                {
+                    self.kept.insert(file.path, kept);
+                }
+            }
+            ChangeAction::Failed(_) => {}
         }
     }
 
@@ -361,10 +379,12 @@ impl IntegrityChecker {
             _ => path_age(&self.tree, &self.scanner.repositories, &file.path, moment),
         }
     }
+}
 
-    fn quarantine(&self, path: &Path) -> Result<ChangeAction, Errno> {
-        self.tree.quarantine(path).map(|()| ChangeAction::Quarantined)
-    }
+/// What is said of what an undo took out of its place. A person may have put it there: nobody can tell.
+fn kept_as(name: &OsStr) -> String {
+    let name = printable::line(&name.to_string_lossy()).into_owned();
+    format!("; what was there is now {name}, next to it: if it is yours, rename it back when no command runs")
 }
 
 fn sha256(content: &FileContent) -> Option<String> {

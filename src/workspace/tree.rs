@@ -5,6 +5,8 @@
 
 mod undo;
 
+pub use undo::Undone;
+
 use std::{
     collections::BTreeSet,
     ffi::{OsStr, OsString},
@@ -256,14 +258,19 @@ impl Tree {
             Err(Errno::ENOENT | Errno::ENOTDIR) => return (FileContent::Absent, 0),
             Err(_) => return (FileContent::Unsupported(None), i64::MAX),
         };
-        let Ok(stat) = fstat(&place) else { return (FileContent::Unsupported(None), i64::MAX) };
+        Self::content_at(&place)
+    }
+
+    /// What an open place holds; as [`Tree::content`].
+    fn content_at(place: &OwnedFd) -> (FileContent, i64) {
+        let Ok(stat) = fstat(place) else { return (FileContent::Unsupported(None), i64::MAX) };
         let unsupported = || FileContent::Unsupported(Some(FileIdentity::of(&stat)));
         let content = match kind(&stat) {
             SFlag::S_IFDIR => FileContent::Directory,
             SFlag::S_IFLNK => {
-                readlinkat(&place, "").map_or_else(|_| unsupported(), |to| FileContent::Link(to.into()))
+                readlinkat(place, "").map_or_else(|_| unsupported(), |to| FileContent::Link(to.into()))
             }
-            SFlag::S_IFREG => Self::read(&place, &stat).unwrap_or_else(|_| unsupported()),
+            SFlag::S_IFREG => Self::read(place, &stat).unwrap_or_else(|_| unsupported()),
             _ => unsupported(),
         };
         (content, nanoseconds(stat.st_ctime, stat.st_ctime_nsec))

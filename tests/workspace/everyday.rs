@@ -2,7 +2,7 @@
 
 use crate::{
     REPOSITORY, gateway, outside, session, shown,
-    support::{code, within},
+    support::{code, eventually, within},
 };
 
 /// What people and agents do, one command each.
@@ -151,6 +151,58 @@ async fn a_protected_file_that_a_person_replaces_stays_as_the_person_left_it() {
     );
     let told = shown(&outcome.workspace_changes);
     assert!(told.contains("replaced from outside") && told.contains("Restored"), "{told}");
+    session.close().await;
+    gateway.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_person_saves_again_while_a_command_runs_is_kept() {
+    let gateway = gateway();
+    let session = session(&gateway, "workspace").await;
+    outside(&session.workspace, REPOSITORY);
+    outside(&session.workspace, "echo first > .npmrc; git config remote.a.url first");
+    let waiting = session.sh("echo started; while ! test -e go; do sleep 0.02; done").create().await;
+    waiting.until("started").await;
+    // Each is an editor's save, and what came of it is waited for; the same text again is not kept twice.
+    let save = |text: &str| {
+        outside(&session.workspace, &format!("echo {text} > .n; mv .n .npmrc"));
+    };
+    let kept = |place: &str| outside(&session.workspace, &format!("cat {place}.provost-quarantine-*"));
+    save("second");
+    let count = "cat journal/* | grep -ao 'replaced from outside' | wc -l";
+    eventually("the first replacement is seen", || {
+        (outside(&gateway.state, count).trim() != "0").then_some(())
+    })
+    .await;
+    for (text, all) in [("third", &["third"][..]), ("third", &["third"]), ("fourth", &["third", "fourth"])] {
+        save(text);
+        eventually(&format!("{text} is undone, and kept once"), || {
+            let kept = kept(".npmrc");
+            let mut kept: Vec<&str> = kept.lines().collect();
+            kept.sort_unstable_by_key(|text| *text != "third");
+            (outside(&session.workspace, "cat .npmrc") == "second\n" && kept == all).then_some(())
+        })
+        .await;
+    }
+    // And what everyday git writes: a dangerous key takes what was saved with it out of its place, and not away.
+    outside(&session.workspace, "git config -f .git/config remote.b.url mine; git config core.fsmonitor ./x");
+    eventually("it is undone", || {
+        outside(&session.workspace, "git config core.fsmonitor").is_empty().then_some(())
+    })
+    .await;
+    assert!(kept(".git/config").contains("mine"), "{}", kept(".git/config"));
+    outside(&session.workspace, "touch go");
+    let outcome = waiting.wait().await;
+    let told = shown(&outcome.workspace_changes);
+    let names = outside(&session.workspace, "ls -d .npmrc.* .git/config.*");
+    for name in names.lines().map(|name| name.trim_start_matches(".git/")) {
+        assert!(told.contains(name), "{name} in {told}");
+    }
+    assert!(names.lines().count() >= 3, "{names}");
+    // As it says.
+    outside(&session.workspace, "mv $(grep -l fourth .npmrc.*) .npmrc");
+    session.command("true").finish().await;
+    assert_eq!(outside(&session.workspace, "cat .npmrc"), "fourth\n");
     session.close().await;
     gateway.stop();
 }

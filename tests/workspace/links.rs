@@ -1,7 +1,10 @@
 //! Ways by which a command leaves code where nothing is looked at, or a link in place of what is looked at: as for the
 //! other ways, nothing of it is run where changes are undone.
 
-use crate::attacks::{Way, nothing_is_run_by_peoples_tools};
+use crate::{
+    attacks::{Way, nothing_is_run_by_peoples_tools},
+    gateway, outside, session, shown,
+};
 
 const WAYS: &[Way] = &[
     Way {
@@ -87,4 +90,36 @@ const WAYS: &[Way] = &[
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_run_that_is_where_nothing_is_looked_at_or_behind_a_link() {
     nothing_is_run_by_peoples_tools(WAYS.iter()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_protected_file_is_not_changed_by_another_of_its_names() {
+    let gateway = gateway();
+    let host = "echo first > real; ln real .mcp.json; mkdir .husky; echo first > hook; ln hook .husky/pre-commit; \
+                echo first > one; ln one .envrc; echo first > other; ln other .npmrc";
+    let attacks = [
+        // The file is left, or its other name is not, or it is written through a descriptor that was opened before.
+        "echo attack > real; echo attack > hook; echo attack > one; rm one; exec 3>> other; rm other; echo attack >&3",
+        "sleep 0.5; echo attack >> real; rm real; echo attack >> hook; rm hook; sleep 1.3; echo attack > other; mv other x",
+    ];
+    let all = "cat .mcp.json .husky/pre-commit .envrc .npmrc";
+    for attack in attacks {
+        let session = session(&gateway, "workspace").await;
+        outside(&session.workspace, host);
+        let copy = format!("d=$(mktemp -d); cp -a . $d; cd $d; {attack}; {all}; rm -r $d");
+        let without = outside(&session.workspace, &copy);
+        assert!(without.contains("attack"), "{without}");
+        let done = session.sh(&format!("ln .mcp.json new || echo refused; {attack}")).finish().await;
+        assert!(done.text().contains("refused"), "a command makes no such name: {}", done.text());
+        assert_eq!(outside(&session.workspace, all), "first\n".repeat(4), "{attack}");
+        let told = shown(&done.outcome.workspace_changes);
+        assert!(told.contains(".mcp.json") && told.contains(".husky/pre-commit"), "{told}");
+        assert!(told.contains("Restored"), "{told}");
+        // It has one name now, and what the person does with it is the person's.
+        outside(&session.workspace, "echo second > .mcp.json");
+        session.command("true").finish().await;
+        assert_eq!(outside(&session.workspace, "cat .mcp.json"), "second\n");
+        session.close().await;
+    }
+    gateway.stop();
 }

@@ -23,10 +23,9 @@ async fn a_change_is_told_by_run_and_printed_by_the_command_line() {
     let outcome = RunResult::all(events).await.finished.outcome.expect("it has ended");
     assert_eq!(outcome.workspace_changes.len(), 1, "{}", shown(&outcome.workspace_changes));
     assert_eq!(outcome.workspace_changes[0].action(), WorkspaceAction::Restored);
-    for (options, wanted) in [
-        (&[][..], "core.fsmonitor = ./x (put back)"),
-        (&["--report", "/dev/stderr"][..], "\"core.fsmonitor = ./x\""),
-    ] {
+    for (options, wanted) in
+        [(&[][..], "(put back)"), (&["--report", "/dev/stderr"][..], "\"core.fsmonitor = ./x; ")]
+    {
         let printed = Command::new(env!("CARGO_BIN_EXE_provost"))
             .args(["run", "--gateway", &format!("unix:{}", gateway.socket.display())])
             .args(options)
@@ -35,7 +34,11 @@ async fn a_change_is_told_by_run_and_printed_by_the_command_line() {
             .output()
             .expect("provost starts");
         let text = String::from_utf8_lossy(&[printed.stdout, printed.stderr].concat()).into_owned();
-        assert!(text.contains(wanted) && text.contains(".git/config"), "{options:?}: {text}");
+        assert!(
+            text.contains(wanted)
+                && text.contains("core.fsmonitor = ./x; what was there is now config.provost-quarantine-"),
+            "{options:?}: {text}"
+        );
     }
     assert_eq!(outside(&session.workspace, "git config core.fsmonitor"), "");
     session.close().await;

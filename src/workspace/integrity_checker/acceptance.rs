@@ -6,7 +6,7 @@ use nix::sys::stat::fstat;
 
 use super::{
     super::{
-        control_files::{self, ControlFile, Role},
+        control_files::{self, ControlFile, MAX_CONTROL_FILES, Role},
         tree::{FileContent, Tree},
     },
     IntegrityChecker, Protection,
@@ -23,13 +23,27 @@ impl IntegrityChecker {
         let Some((place, object)) = places.find(|(place, _)| path.starts_with(place)) else {
             return Protection::None;
         };
-        if self.object(place) == Some(*object) {
-            return Protection::ReadOnly;
+        let (place, object) = (place.clone(), *object);
+        if self.object(&place) == Some(object) {
+            return if self.is_linked(path) { Protection::None } else { Protection::ReadOnly };
         }
-        let place = place.clone();
         self.read_only.remove(&place);
         // What is in a directory that was replaced is judged as what is new.
         if place == path { Protection::Replaced } else { Protection::None }
+    }
+
+    /// Whether a file has other names, or had some since it was first seen. By one of them a command changes it, and can remove that name
+    /// afterwards.
+    pub(super) fn is_linked(&mut self, path: &Path) -> bool {
+        let Ok(stat) = self.tree.open_path(path).and_then(fstat) else { return false };
+        let object = (stat.st_dev, stat.st_ino);
+        if stat.st_mode & libc::S_IFMT == libc::S_IFREG
+            && stat.st_nlink > 1
+            && (self.linked.len() < MAX_CONTROL_FILES || self.linked.contains_key(path))
+        {
+            self.linked.insert(path.to_owned(), object);
+        }
+        self.linked.get(path) == Some(&object)
     }
 
     /// The device and inode of what is at a place.

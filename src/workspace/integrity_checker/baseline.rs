@@ -38,6 +38,9 @@ impl IntegrityChecker {
             {
                 self.read_only.insert(place, object);
             }
+            if self.read_only.keys().any(|place| path.starts_with(place)) {
+                self.is_linked(&path);
+            }
         }
         self.store_in_baseline(file);
     }

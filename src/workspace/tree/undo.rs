@@ -1,4 +1,5 @@
-//! Undoes what was done to a file: what was there comes back, or what is there gets a name that no tool reads.
+//! Undoes what was done to a file: what was there comes back, and what is there gets a name that no tool reads. Nothing is lost: it may be a
+//! person's.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -16,34 +17,23 @@ use nix::{
 use super::{FileContent, QUARANTINE_MARK, RESTORE_MARK, Tree, with_write_permission};
 use crate::sys::file::{exchange, rename_absent};
 
-impl Tree {
-    /// Makes a path hold what it held before. What is there is lost, but for a directory.
-    pub fn restore(&self, path: &Path, before: &FileContent) -> Result<(), Errno> {
-        let (directory, name) = self.open_parent(path)?;
-        let new = suffixed(name, RESTORE_MARK);
-        with_write_permission(&directory, || {
-            make(&directory, &new, before)?;
-            let done = match renameat(&directory, new.as_os_str(), &directory, name) {
-                // A directory is in the place.
-                Err(Errno::EISDIR) => {
-                    rename_to_quarantine(&directory, name)?;
-                    renameat(&directory, new.as_os_str(), &directory, name)
-                }
-                done => done,
-            };
-            if done.is_err() {
-                let _ = unlinkat(&directory, new.as_os_str(), UnlinkatFlags::NoRemoveDir);
-            }
-            done
-        })
-    }
+/// What came of an undo.
+#[derive(Debug)]
+pub struct Undone {
+    /// Whether the path holds what it held before; if not, nothing is there.
+    pub is_restored: bool,
+    /// The name, in the same directory, of what was there; `None`: it was no other than what is there now.
+    pub kept: Option<OsString>,
+}
 
+impl Tree {
     /// Makes a path hold what it held before, and gives what is there a name that no tool reads: in one step, so that the path is never
-    /// without a file, but on a file system that cannot exchange names. Whether it holds that; if not, nothing is there.
+    /// without a file, but on a file system that cannot exchange names. `known`: what an earlier undo of this path has kept. What is the
+    /// same is not kept twice.
     ///
     /// # Errors
     /// `ENOENT`: nothing was there. Nothing has changed then.
-    pub fn restore_and_quarantine(&self, path: &Path, before: &FileContent) -> Result<bool, Errno> {
+    pub fn restore(&self, path: &Path, before: &FileContent, known: Option<&OsStr>) -> Result<Undone, Errno> {
         let (directory, name) = self.open_parent(path)?;
         let new = suffixed(name, QUARANTINE_MARK);
         let exchanged = with_write_permission(&directory, || {
@@ -54,18 +44,60 @@ impl Tree {
         });
         match exchanged {
             Err(Errno::EINVAL) => {
-                self.quarantine(path)?;
-                Ok(self.restore(path, before).is_ok())
+                let kept = self.quarantine(path)?.kept;
+                Ok(Undone { is_restored: put(&directory, name, before).is_ok(), kept })
             }
-            done => done.map(|()| true),
+            Err(errno) => Err(errno),
+            Ok(()) => {
+                let kept =
+                    with_write_permission(&directory, || Ok(keep_once(&directory, &new, before, known)))?;
+                Ok(Undone { is_restored: true, kept })
+            }
         }
     }
 
     /// Renames what is at a path to a name in the same directory that no tool reads.
-    pub fn quarantine(&self, path: &Path) -> Result<(), Errno> {
+    pub fn quarantine(&self, path: &Path) -> Result<Undone, Errno> {
         let (directory, name) = self.open_parent(path)?;
-        with_write_permission(&directory, || rename_to_quarantine(&directory, name))
+        let kept = with_write_permission(&directory, || rename_to_quarantine(&directory, name))?;
+        Ok(Undone { is_restored: false, kept: Some(kept) })
     }
+}
+
+/// Removes what was taken out of its place where the same is there already: in the place itself, or by the name of an earlier undo. Returns
+/// where it is otherwise. Nobody is asked whose it was: whatever is not there a second time stays.
+fn keep_once(
+    directory: &OwnedFd,
+    taken: &OsStr,
+    before: &FileContent,
+    known: Option<&OsStr>,
+) -> Option<OsString> {
+    let content = |name: &OsStr| {
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let place = nix::fcntl::openat(directory, name, flags, Mode::empty()).ok()?;
+        match Tree::content_at(&place).0 {
+            content @ (FileContent::File { .. } | FileContent::Link(_)) => Some(content),
+            FileContent::Absent | FileContent::Directory | FileContent::Unsupported(_) => None,
+        }
+    };
+    let Some(found) = content(taken) else { return Some(taken.to_owned()) };
+    let known = known.filter(|known| content(known).as_ref() == Some(&found));
+    if known.is_none() && found != *before {
+        return Some(taken.to_owned());
+    }
+    let _ = unlinkat(directory, taken, UnlinkatFlags::NoRemoveDir);
+    known.map(OsStr::to_owned)
+}
+
+/// Makes a file in a place where nothing is.
+fn put(directory: &OwnedFd, name: &OsStr, before: &FileContent) -> Result<(), Errno> {
+    let new = suffixed(name, RESTORE_MARK);
+    with_write_permission(directory, || {
+        make(directory, &new, before)?;
+        renameat(directory, new.as_os_str(), directory, name).inspect_err(|_| {
+            let _ = unlinkat(directory, new.as_os_str(), UnlinkatFlags::NoRemoveDir);
+        })
+    })
 }
 
 fn suffixed(name: &OsStr, part: &str) -> OsString {
@@ -102,11 +134,12 @@ fn make_file(directory: &OwnedFd, name: &OsStr, bytes: &[u8], mode: u32) -> Resu
     })
 }
 
-fn rename_to_quarantine(directory: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+fn rename_to_quarantine(directory: &OwnedFd, name: &OsStr) -> Result<OsString, Errno> {
     let new_name = suffixed(name, QUARANTINE_MARK);
     match rename_absent(directory.as_fd(), name, &new_name) {
         // A file system without the flag. The new name is unique.
         Err(Errno::EINVAL) => renameat(directory, name, directory, new_name.as_os_str()),
         done => done,
-    }
+    }?;
+    Ok(new_name)
 }
