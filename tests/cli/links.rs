@@ -102,3 +102,71 @@ fn a_report_takes_the_place_of_a_file_and_changes_none() {
     let output = place.output(&["--report", "/dev/null"], &["true"]);
     assert_eq!(code(&output), 0, "{}", shown(&output));
 }
+
+/// What a command can do to the file of its report, and whether the report is where it was asked for all the same.
+const FORGERIES: [(&str, bool); 6] = [
+    ("rm report; echo '{\"forged\":0}' > report", true),
+    ("echo '{\"forged\":0}' > report", true),
+    ("echo '{\"forged\":0}' > f; mv f report", true),
+    ("rm report; ln -s ../startup report", true),
+    ("rm report; mkdir report", false),
+    ("cd ..; mv d e; mkdir d; echo '{\"forged\":0}' > d/report", false),
+];
+
+#[test]
+fn a_report_is_this_programs_whatever_a_command_has_put_there() {
+    for (forgery, is_written) in FORGERIES {
+        for status in [0, 7] {
+            let place = Place::new();
+            let startup = place.work().join("startup");
+            fs::create_dir(place.work().join("d")).expect("it can be made");
+            fs::write(&startup, "# mine\n").expect("it can be made");
+            let script = format!("cd d; {forgery}; exit {status}");
+            let output = place.output(&["--report", "d/report"], &["sh", "-c", &script]);
+            let expected = if is_written || status != 0 { status } else { 125 };
+            assert_eq!(code(&output), expected, "{script}: {}", shown(&output));
+            assert_eq!(fs::read_to_string(&startup).expect("it is there"), "# mine\n", "{script}");
+            let report = place.work().join("d/report");
+            if is_written {
+                let text = fs::read_to_string(&report).expect("it is there");
+                let report: serde_json::Value = serde_json::from_str(&text).expect("a report");
+                assert_eq!(report["exit_status"], status, "{script}: {text}");
+                assert!(report["outcome"].is_object(), "{script}: {text}");
+            } else {
+                assert!(stderr(&output).contains("cannot write the report"), "{script}: {}", shown(&output));
+            }
+            // Nothing unfinished is left.
+            let names = |directory: PathBuf| fs::read_dir(directory).into_iter().flatten().count();
+            assert!(names(place.work().join("d")) <= 2 && names(place.work().join("e")) <= 1, "{script}");
+        }
+    }
+}
+
+#[test]
+fn a_recording_that_a_command_changes_is_not_taken_for_one() {
+    for (forgery, is_recorded) in [
+        ("true", true),
+        ("rm cast; echo forged > cast", false),
+        ("printf forged | dd of=cast conv=notrunc 2>/dev/null", false),
+    ] {
+        let place = Place::new();
+        let gateway = Gateway::start(&place);
+        let address = gateway.address();
+        let script = format!("until test -s cast; do sleep 0.05; done; sleep 0.2; {forgery}; echo done");
+        let mut start = place.provost();
+        start.args(["run", "-dt", "--gateway", &address, "--session", "s", "--", "sh", "-c", &script]);
+        let started = start.output().expect("provost starts");
+        let terminal = stdout(&started).trim().to_owned();
+        assert!(terminal.starts_with("term_"), "{}", shown(&started));
+        let recorded = place
+            .provost()
+            .args(["logs", "--gateway", &address, "-f", "--cast", "cast", &terminal])
+            .output()
+            .expect("provost starts");
+        let expected = if is_recorded { 0 } else { 125 };
+        assert_eq!(code(&recorded), expected, "{forgery}: {}", shown(&recorded));
+        let says = stderr(&recorded).contains("cannot write the recording cast");
+        assert_eq!(says, !is_recorded, "{forgery}: {}", shown(&recorded));
+        gateway.stop();
+    }
+}

@@ -25,10 +25,14 @@ use nix::{
     unistd::{UnlinkatFlags, User, geteuid, unlinkat},
 };
 
-use crate::sys::random;
+use sha2::{Digest, Sha256};
+
+use crate::{stdio::Waiting, sys::random};
 
 /// Random bytes in the name of a file that has no name yet.
 const NAME_BYTES: usize = 12;
+/// So much of a file is read at once.
+const READ_BYTES: usize = 64 << 10;
 /// The longest address of a socket is one byte longer (unix(7)).
 const SOCKET_PATH_MAX_BYTES: usize = 107;
 
@@ -55,6 +59,128 @@ pub(in crate::cli) fn create(path: &Path) -> io::Result<File> {
             Ok(openat(&place.directory, &place.name, flags, Mode::empty())?.into())
         }
         Replaceable::FileOrNothing => place.put(None, |_| Ok(())),
+    }
+}
+
+/// A file whose text is written at the end, after commands have run that could write to its directory.
+#[derive(Debug)]
+pub(in crate::cli) struct FinalFile {
+    path: PathBuf,
+    destination: Destination,
+}
+
+/// Where a text goes at the end.
+#[derive(Debug)]
+enum Destination {
+    /// A device, or a descriptor of this process: no command has put another one there.
+    Stream(File),
+    /// A name in a directory, in which a file is made only then.
+    Name(Place),
+}
+
+impl FinalFile {
+    /// Makes an empty file in its place, as [`create`]: what cannot be written is known before a command runs.
+    ///
+    /// # Errors
+    /// As of [`create`].
+    pub(in crate::cli) fn prepare(path: &Path) -> io::Result<Self> {
+        let destination = match own_descriptor(path)? {
+            Some(own) => Destination::Stream(own),
+            None => {
+                let place = Place::of(path)?;
+                match place.replaceable()? {
+                    Replaceable::Device => Destination::Stream(create(path)?),
+                    Replaceable::FileOrNothing => {
+                        place.put(None, |_| Ok(()))?;
+                        Destination::Name(place)
+                    }
+                }
+            }
+        };
+        Ok(Self { path: path.to_owned(), destination })
+    }
+
+    /// As it was named.
+    pub(in crate::cli) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Puts a new file with this text in the place, whatever a command has put there, and sees that the path leads to it.
+    ///
+    /// # Errors
+    /// A directory is there, the path leads elsewhere by now; and as of [`create`].
+    pub(in crate::cli) fn write(&self, text: &str) -> io::Result<()> {
+        match &self.destination {
+            Destination::Stream(file) => io::Write::write_all(&mut Waiting(file), text.as_bytes()),
+            Destination::Name(place) => {
+                let file = place.put(None, |file| io::Write::write_all(file, text.as_bytes()))?;
+                leads_to(&self.path, &file)
+            }
+        }
+    }
+}
+
+/// A file that others read while it grows, next to commands that can write to it.
+#[derive(Debug)]
+pub(in crate::cli) struct GrowingFile {
+    path: PathBuf,
+    file: File,
+    written: Sha256,
+}
+
+impl GrowingFile {
+    /// As [`create`].
+    ///
+    /// # Errors
+    /// As of [`create`].
+    pub(in crate::cli) fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), file: create(path)?, written: Sha256::new() })
+    }
+
+    /// Adds a text.
+    ///
+    /// # Errors
+    /// Those of write(2).
+    pub(in crate::cli) fn write_all(&mut self, text: &[u8]) -> io::Result<()> {
+        self.written.update(text);
+        io::Write::write_all(&mut Waiting(&self.file), text)
+    }
+
+    /// Sees that the path leads to this file, and that it holds what was written to it and nothing else.
+    ///
+    /// # Errors
+    /// A command has replaced or changed it; and those of read(2).
+    pub(in crate::cli) fn finish(self) -> io::Result<()> {
+        if kind(&fstat(&self.file)?) != SFlag::S_IFREG || own_descriptor(&self.path)?.is_some() {
+            return Ok(());
+        }
+        leads_to(&self.path, &self.file)?;
+        let (mut file, mut found) = (&self.file, Sha256::new());
+        io::Seek::rewind(&mut file)?;
+        let mut bytes = vec![0; READ_BYTES];
+        loop {
+            match io::Read::read(&mut file, &mut bytes)? {
+                0 => break,
+                count => found.update(&bytes[..count]),
+            }
+        }
+        match found.finalize() == self.written.finalize() {
+            true => Ok(()),
+            false => {
+                Err(io::Error::other("something else has been written to it meanwhile, as commands can"))
+            }
+        }
+    }
+}
+
+/// Sees that a path leads to a file that was made in its place.
+fn leads_to(path: &Path, file: &File) -> io::Result<()> {
+    let (found, own) = (Place::of(path)?.status()?, fstat(file)?);
+    match found.is_some_and(|found| (found.st_dev, found.st_ino) == (own.st_dev, own.st_ino)) {
+        true => Ok(()),
+        false => Err(io::Error::other(
+            "the path does not lead to what was written, as a command or another program has moved it or its directory",
+        )),
     }
 }
 

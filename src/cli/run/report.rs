@@ -3,21 +3,16 @@
 //!
 //! All of it comes after the command's last byte.
 
-use std::{
-    fs::File,
-    io::{self, Write},
-    path::{Path, PathBuf},
-};
+use std::{io, path::Path};
 
 use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 
 use super::denial_remedy;
 use crate::{
-    cli::console::{error::CliError, exit_status, json, output_file, receipt, stdio},
+    cli::console::{error::CliError, exit_status, json, output_file::FinalFile, receipt, stdio},
     client, printable,
     proto::v1,
-    stdio::Waiting,
 };
 
 /// How a command ended, as far as this process saw it.
@@ -38,7 +33,7 @@ impl RunEnd {
 /// What is printed and written at the end.
 pub(in crate::cli) struct RunReport {
     receipt: bool,
-    file: Option<(PathBuf, File)>,
+    file: Option<FinalFile>,
     /// What to use for a process that is to go on.
     instead: &'static str,
 }
@@ -64,10 +59,7 @@ struct ReportJson<'a> {
 impl RunReport {
     /// Opens the file before the command starts: a report that cannot be written is a mistake to learn of first.
     pub(in crate::cli) fn open(receipt: bool, file: Option<&Path>) -> Result<Self, CliError> {
-        let file = file.map(|path| match output_file::create(path) {
-            Ok(file) => Ok((path.to_owned(), file)),
-            Err(error) => Err(cannot_write(path, error)),
-        });
+        let file = file.map(|path| FinalFile::prepare(path).map_err(|error| cannot_write(path, error)));
         Ok(Self { receipt, file: file.transpose()?, instead: INSTEAD_OF_RUN })
     }
 
@@ -81,8 +73,9 @@ impl RunReport {
         Self { receipt: false, file: None, instead: INSTEAD_OF_LINE }
     }
 
-    /// Reports on a command that was started.
-    pub(in crate::cli) fn print_end(&self, ended: &RunEnd) {
+    /// Reports on a command that was started. Returns the status to exit with: the command's own, but for a success of which the report is
+    /// not where it was asked for. Who reads the file would read what a command has put there.
+    pub(in crate::cli) fn print_end(&self, ended: &RunEnd) -> u8 {
         let terminal = ended.terminal.as_ref();
         let outcome = terminal.and_then(|terminal| terminal.outcome.as_ref());
         if self.receipt
@@ -93,18 +86,23 @@ impl RunReport {
         if let Some(outcome) = outcome {
             print_notices(outcome, self.instead);
         }
-        self.write(&ReportJson {
+        let written = self.write(&ReportJson {
             exit_status: ended.exit_status,
             outcome: outcome.map(json::OutcomeJson::from),
             receipt: terminal.and_then(|terminal| terminal.receipt.as_ref()).map(json::ReceiptJson::from),
             error: None,
         });
+        match (written, ended.exit_status) {
+            (Err(error), 0) => error.exit_status,
+            (_, status) => status,
+        }
     }
 
     /// Reports on a command that was not started, or whose end this process did not see.
     pub(super) fn print_failure(&self, error: &CliError) {
         error.print();
-        self.write(&ReportJson {
+        // It has said why, and the exit status is a failure already.
+        let _ = self.write(&ReportJson {
             exit_status: error.exit_status,
             outcome: None,
             receipt: None,
@@ -112,15 +110,14 @@ impl RunReport {
         });
     }
 
-    fn write(&self, report: &ReportJson<'_>) {
-        let Some((path, file)) = &self.file else { return };
-        let written = serde_json::to_string(report)
+    /// A failure is printed.
+    fn write(&self, report: &ReportJson<'_>) -> Result<(), CliError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        serde_json::to_string(report)
             .map_err(io::Error::from)
-            .and_then(|line| writeln!(Waiting(file), "{}", printable::json(&line)));
-        // The command has ended, and the exit status is its own.
-        if let Err(error) = written {
-            cannot_write(path, error).print();
-        }
+            .and_then(|line| file.write(&format!("{}\n", printable::json(&line))))
+            .map_err(|error| cannot_write(file.path(), error))
+            .inspect_err(CliError::print)
     }
 }
 

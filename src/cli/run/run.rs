@@ -53,10 +53,7 @@ const HANGUP_GRACE: Duration = Duration::from_secs(2);
 pub(in crate::cli) async fn run(arguments: RunArguments) -> Result<u8, CliError> {
     let report = RunReport::open(arguments.receipt, arguments.report.as_deref())?;
     Ok(match run_confined(arguments).await {
-        Ok(ended) => {
-            report.print_end(&ended);
-            ended.exit_status
-        }
+        Ok(ended) => report.print_end(&ended),
         Err(error) => {
             report.print_failure(&error);
             error.exit_status

@@ -116,11 +116,11 @@ pub(in crate::cli) async fn run(arguments: ShellWrapperArguments) -> Result<u8, 
     let ended = in_agents_session(&connection, workspace, create, &input, &mut signals)
         .await
         .map_err(|failure| advise_on_approval(failure, &connection))?;
-    RunReport::of_line().print_end(&ended);
-    if let (Some(carried), 0) = (carried, ended.exit_status) {
+    let status = RunReport::of_line().print_end(&ended);
+    if let (Some(carried), 0) = (carried, status) {
         carry(&connection, &carried, &ended).await;
     }
-    Ok(ended.exit_status)
+    Ok(status)
 }
 
 /// Runs the command in the agent's session. The session is opened when there is none, which the first answer says.

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -16,7 +16,8 @@ use crate::{
     cli::{
         console::{
             error::CliError,
-            exit_status, output_file,
+            exit_status,
+            output_file::GrowingFile,
             person_terminal::{LeaveWhenDropped, OutputStream},
             signals::TerminationSignals,
             stdio::{self, WriteOutcome},
@@ -26,7 +27,6 @@ use crate::{
     },
     printable,
     proto::v1::{self, stream_output_response::Event},
-    stdio::Waiting,
 };
 
 /// The terminal's size is asked for before each output, but in a flood: at most so many times in so long.
@@ -51,7 +51,7 @@ pub(in crate::cli) async fn record(
         CliError::caused_by(format!("cannot write the recording {}", printable::path(path)), error)
     };
     let unencodable = |error| CliError::caused_by("cannot encode the recording", error);
-    let mut file = Waiting(output_file::create(path).map_err(failed)?);
+    let mut file = GrowingFile::create(path).map_err(failed)?;
     let started_at = terminal.started_at.and_then(|at| u64::try_from(at.seconds).ok());
     let mut term = Term { cols: pty.columns, rows: pty.rows };
     let header = CastWriter::header(term, started_at, printable::line(&terminal.command).into_owned())
@@ -93,6 +93,7 @@ pub(in crate::cli) async fn record(
             file.write_all(line.as_bytes()).map_err(failed)?;
         }
     }
+    file.finish().map_err(failed)?;
     Ok(0)
 }
 
