@@ -381,7 +381,7 @@ impl IntegrityChecker {
     }
 }
 
-/// What is said of what an undo took out of its place. A person may have put it there: nobody can tell.
+/// What is said of what an undo took out of its place. A person may have put it there, which nobody knows.
 fn kept_as(name: &OsStr) -> String {
     let name = printable::line(&name.to_string_lossy()).into_owned();
     format!("; what was there is now {name}, next to it: if it is yours, rename it back when no command runs")

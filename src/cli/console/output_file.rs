@@ -133,7 +133,7 @@ impl GrowingFile {
     ///
     /// # Errors
     /// As of [`create`].
-    pub(in crate::cli) fn create(path: &Path) -> io::Result<Self> {
+    pub(in crate::cli) fn begin(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), file: create(path)?, written: Sha256::new() })
     }
 

@@ -51,7 +51,7 @@ pub(in crate::cli) async fn record(
         CliError::caused_by(format!("cannot write the recording {}", printable::path(path)), error)
     };
     let unencodable = |error| CliError::caused_by("cannot encode the recording", error);
-    let mut file = GrowingFile::create(path).map_err(failed)?;
+    let mut file = GrowingFile::begin(path).map_err(failed)?;
     let started_at = terminal.started_at.and_then(|at| u64::try_from(at.seconds).ok());
     let mut term = Term { cols: pty.columns, rows: pty.rows };
     let header = CastWriter::header(term, started_at, printable::line(&terminal.command).into_owned())
