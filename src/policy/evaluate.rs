@@ -99,10 +99,25 @@ impl PolicySet {
         let (verdict, spec) = self.verdict_and_spec_of(request, resolvers)?;
         let profile = spec.profile();
         let is_plain = profile.searched() == profile.path;
-        if is_plain || judges_execs(profile) || verdict.decision == Decision::Allow {
+        if is_plain || judges_execs(profile) || self.allows_any_program(request, profile, resolvers) {
             return Ok((verdict, spec));
         }
         self.verdict_and_spec_of(&search_path::without_workspace(request, &spec), resolvers)
+    }
+
+    /// Whether the rules allow whatever program commands put into the directories of the workspace that are searched: an allowed
+    /// command may run any of them by a name, and without a gate nobody sees which.
+    fn allows_any_program(
+        &self,
+        request: &Request,
+        profile: &Profile,
+        resolvers: &dyn ProfileResolvers,
+    ) -> bool {
+        let in_workspace = profile.searched().iter().filter(|directory| !profile.path.contains(directory));
+        in_workspace.map(|directory| search_path::any_program(request, directory)).all(|any| {
+            let judged = self.verdict_and_spec_of(&any, resolvers);
+            judged.is_ok_and(|(verdict, _)| verdict.decision == Decision::Allow)
+        })
     }
 
     fn verdict_and_spec_of(

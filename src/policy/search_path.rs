@@ -4,7 +4,10 @@
 //! command's processes are not judged, what those start by a name could be such a program, too: there the directories are searched
 //! only if the rules allow any command whatever.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use super::{
     exec_spec::ExecSpec,
@@ -13,9 +16,14 @@ use super::{
     request::{CommandSpec, Request},
     variables::matches,
 };
+use crate::byte_text;
 
 /// The variable of an activated virtual environment.
 const VIRTUAL_ENV: &str = "VIRTUAL_ENV";
+
+/// A name and arguments that no rule has.
+const ANY_PROGRAM: &str = "any-program-of-provost";
+const ANY_ARGS: [&str; 3] = ["any-argument", "--any-option", "/any/path"];
 
 /// The profile that also searches what the request's caller has in PATH and lies within the roots.
 pub(super) fn adapt(profile: Arc<Profile>, request: &Request) -> Arc<Profile> {
@@ -66,6 +74,18 @@ pub(super) fn without_workspace(request: &Request, spec: &ExecSpec) -> Request {
         (command, _) => command.clone(),
     };
     Request { command, search_path: Arc::default(), virtual_env: None, ..request.clone() }
+}
+
+/// The request for a program of which rules know nothing but that it is in this directory of the workspace.
+pub(super) fn any_program(request: &Request, directory: &Path) -> Request {
+    let command = byte_text::from_path(&directory.join(ANY_PROGRAM));
+    let args = ANY_ARGS.map(str::to_owned).to_vec();
+    Request {
+        command: CommandSpec::Argv { command, args },
+        search_path: Arc::default(),
+        virtual_env: None,
+        ..request.clone()
+    }
 }
 
 #[cfg(test)]

@@ -5,17 +5,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    os::unix::fs::MetadataExt,
+    ffi::OsString,
+    fs, io,
+    os::{fd::AsFd as _, unix::fs::MetadataExt},
     path::{Path, PathBuf},
     sync::LazyLock,
 };
 
-use nix::fcntl::AT_FDCWD;
+use nix::errno::Errno;
 use serde::Deserialize;
 
 use super::small_file::{self, Links};
 use crate::{
+    policy::AbsPath,
     sandbox::spec::{GitConfiguration, GitFile},
     sys::rights::Rights,
     workspace::{self, ConfigEntry},
@@ -32,6 +34,10 @@ const WRITTEN_MAX_BYTES: usize = 256 << 10;
 const VALUE_MAX_BYTES: usize = 1_024;
 /// Names of keys that were left out.
 const LEFT_OUT_MAX: usize = 32;
+/// Links on the way to a file, as in the kernel.
+const LINKS_MAX: usize = 40;
+/// What the name of a file of patterns has in it, in small letters.
+const PATTERN_NAMES: [&str; 3] = ["ignore", "exclude", "attributes"];
 /// Where copies lie in the private home.
 const DIRECTORY: &str = ".config/git";
 /// Where git-lfs is looked for: only root can change these directories, or it is not used.
@@ -60,14 +66,18 @@ static DATA: LazyLock<CarriedKeys> = LazyLock::new(|| {
 });
 
 /// What git has of the configuration in a home.
-pub(super) fn of(home: &Path, rights: &Rights) -> GitConfiguration {
-    let read = || Reader::new(home, git_lfs()).read();
+///
+/// A file below one of `roots`, or where another user can write, is left out: what commands write must not decide what is read here.
+pub(super) fn of(home: &Path, rights: &Rights, roots: &[AbsPath]) -> GitConfiguration {
+    let read = || Reader::new(home, git_lfs(), (roots, rights)).read();
     rights.run_with(read).unwrap_or_default()
 }
 
 struct Reader<'a> {
     home: &'a Path,
     git_lfs: Option<PathBuf>,
+    roots: &'a [AbsPath],
+    rights: &'a Rights,
     files_left: usize,
     bytes_left: u64,
     written_left: usize,
@@ -76,10 +86,12 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(home: &'a Path, git_lfs: Option<PathBuf>) -> Self {
+    fn new(home: &'a Path, git_lfs: Option<PathBuf>, (roots, rights): (&'a [AbsPath], &'a Rights)) -> Self {
         Self {
             home,
             git_lfs,
+            roots,
+            rights,
             files_left: FILES_MAX,
             bytes_left: CONFIG_MAX_BYTES,
             written_left: WRITTEN_MAX_BYTES,
@@ -96,8 +108,12 @@ impl<'a> Reader<'a> {
         }
         // Git's own places, where the configuration names no others.
         for name in ["ignore", "attributes"] {
-            if let Some(content) = self.data(&self.home.join(DIRECTORY).join(name)) {
-                self.copies.push(GitFile { name: format!("{DIRECTORY}/{name}"), content });
+            match self.data(&self.home.join(DIRECTORY).join(name)) {
+                Ok(Some(content)) => {
+                    self.copies.push(GitFile { name: format!("{DIRECTORY}/{name}"), content })
+                }
+                Ok(None) => drop(self.left_out.insert(format!("{DIRECTORY}/{name}"))),
+                Err(_) => {}
             }
         }
         let left_out = self.left_out.into_iter().take(LEFT_OUT_MAX).collect();
@@ -110,7 +126,14 @@ impl<'a> Reader<'a> {
             self.left_out.insert("include.path".to_owned());
             return;
         }
-        let Ok(bytes) = small_file::read(AT_FDCWD, path, Links::Followed, self.bytes_left) else { return };
+        let bytes = match self.read_own(path, self.bytes_left) {
+            Ok(Some((_, bytes))) => bytes,
+            Ok(None) => {
+                self.left_out.insert("include.path".to_owned());
+                return;
+            }
+            Err(_) => return,
+        };
         self.files_left -= 1;
         self.bytes_left -= bytes.len() as u64;
         for entry in workspace::config_entries(&bytes) {
@@ -217,17 +240,78 @@ impl<'a> Reader<'a> {
             return None;
         }
         // As git takes a file that is not there.
-        let content = self.data(&path).unwrap_or_default();
+        let content = match self.data(&path) {
+            Ok(content) => content?,
+            Err(_) => Vec::new(),
+        };
         let name = format!("{DIRECTORY}/{what}-{}", self.copies.len());
         let written = format!("~/{name}");
         self.copies.push(GitFile { name, content });
         Some(written)
     }
 
-    fn data(&mut self, path: &Path) -> Option<Vec<u8>> {
-        let content = small_file::read(AT_FDCWD, path, Links::Followed, self.written_left as u64).ok()?;
+    /// A file of patterns; `None` for one that is not the caller's to give. By its name it is one, where links end: a configuration that a
+    /// command of another session has written gives no other file.
+    fn data(&mut self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        let Some((real, content)) = self.read_own(path, self.written_left as u64)? else { return Ok(None) };
+        let name = real.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        if !PATTERN_NAMES.iter().any(|part| name.contains(part)) {
+            return Ok(None);
+        }
         self.written_left -= content.len();
-        Some(content)
+        Ok(Some(content))
+    }
+
+    /// A file and its path without links; `None` for one that a link or a directory leads to which commands or other users can write.
+    fn read_own(&self, path: &Path, max_bytes: u64) -> io::Result<Option<(PathBuf, Vec<u8>)>> {
+        let Some(real) = self.own_path(path)? else { return Ok(None) };
+        let below = real.strip_prefix("/").unwrap_or(&real);
+        let top = fs::File::open("/")?;
+        let content = small_file::read(top.as_fd(), below, Links::Refused, max_bytes)?;
+        Ok(Some((real, content)))
+    }
+
+    /// Follows the links of a path one by one: each of them, and each directory, has to be the caller's or root's, and outside of the roots.
+    fn own_path(&self, path: &Path) -> io::Result<Option<PathBuf>> {
+        let mut left: Vec<OsString> = path.iter().rev().map(OsString::from).collect();
+        let (mut real, mut links) = (PathBuf::from("/"), 0);
+        while let Some(name) = left.pop() {
+            if name == ".." {
+                real.pop();
+                continue;
+            }
+            if name == "/" || name == "." {
+                continue;
+            }
+            let next = real.join(&name);
+            let found = fs::symlink_metadata(&next)?;
+            if !self.is_own(&next, &found) {
+                return Ok(None);
+            }
+            if !found.is_symlink() {
+                real = next;
+                continue;
+            }
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::ELOOP.into());
+            }
+            let to = fs::read_link(&next)?;
+            if to.is_absolute() {
+                real = PathBuf::from("/");
+            }
+            left.extend(to.iter().rev().map(OsString::from));
+        }
+        Ok(Some(real))
+    }
+
+    fn is_own(&self, path: &Path, found: &fs::Metadata) -> bool {
+        let is_trusted = found.uid() == 0 || found.uid() == self.rights.uid;
+        // Only a name's owner takes it out of a directory with the sticky bit. A link's own mode means nothing.
+        let is_closed =
+            found.is_symlink() || found.mode() & 0o002 == 0 || (found.is_dir() && found.mode() & 0o1000 != 0);
+        let is_in_root = self.roots.iter().any(|root| path.starts_with(root.as_path()));
+        is_trusted && is_closed && !is_in_root
     }
 
     /// What `git lfs install` writes, by the path of the system's git-lfs.
@@ -376,7 +460,7 @@ mod tests {
             fs::create_dir_all(path.join(name).parent().unwrap()).unwrap();
             fs::write(path.join(name), text).unwrap();
         }
-        let read = Reader::new(&path, git_lfs.map(PathBuf::from)).read();
+        let read = Reader::new(&path, git_lfs.map(PathBuf::from), (&[], &Rights::own())).read();
         (read, path, home)
     }
 
@@ -477,8 +561,8 @@ mod tests {
         assert_eq!(names, [".config/git/ignore", ".config/git/attributes"]);
         let (read, ..) = of_home(
             &[
-                (".gitconfig", "[core]\n excludesFile = ~/mine\n"),
-                ("mine", "*.tmp\n"),
+                (".gitconfig", "[core]\n excludesFile = ~/my-ignore\n"),
+                ("my-ignore", "*.tmp\n"),
                 (".config/git/ignore", "*.log\n"),
             ],
             None,

@@ -306,11 +306,12 @@ fn prepare(
     let shows_git = policy
         .profile(Some(profile.as_str()))
         .is_some_and(|(_, profile)| profile.git.identity && profile.git.configuration);
-    let git_configuration = home.map(|home| match (git_configuration::of(&home, &rights), shows_git) {
-        (read, true) => read,
-        // Nothing to name where nothing is given.
-        (read, false) => GitConfiguration { left_out: Vec::new(), ..read },
-    });
+    let git_configuration =
+        home.map(|home| match (git_configuration::of(&home, &rights, &workspace.paths), shows_git) {
+            (read, true) => read,
+            // Nothing to name where nothing is given.
+            (read, false) => GitConfiguration { left_out: Vec::new(), ..read },
+        });
     Ok(Session {
         id: SessionId::generate(),
         principal: peer.principal,

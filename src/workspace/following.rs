@@ -17,7 +17,7 @@ use super::{
     config_references::NamedBy,
     control_files::{self, Cause, MAX_CONTROL_FILES, Role},
     gitconfig::{self, ConfigKind},
-    repositories,
+    repositories::{self, EVERY_REPOSITORY, ForeignConfigs},
     scan_queue::ScanTask,
     scanner::Scanner,
     tree::{FileContent, Tree},
@@ -130,7 +130,10 @@ impl Scanner {
             }
         }
         if is_new || follow == FollowReferences::Yes {
-            own.iter().for_each(|repository| self.follow_values(tree, repository));
+            match own.contains(Path::new(EVERY_REPOSITORY)) {
+                true => self.follow_values_of_all(tree),
+                false => own.iter().for_each(|repository| self.follow_values(tree, repository)),
+            }
         }
     }
 
@@ -156,18 +159,59 @@ impl Scanner {
         }
         if follow == FollowReferences::Yes && is_foreign {
             let foreign = repositories::read_foreign(tree, &git, &common);
-            for file in &foreign.files {
-                let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-                if let Ok(place) = open(file, flags, Mode::empty()) {
-                    self.inotify.watch_file(&place, work_tree);
-                }
-            }
-            for value in foreign.values {
-                is_new |= self.known_repositories.add_value(&common, value);
-            }
-            foreign.included.iter().for_each(|path| self.add_included(tree, path, &common));
+            is_new |= self.follow_foreign(tree, foreign, (&common, work_tree));
         }
         if is_new {
+            self.follow_values(tree, &common);
+        }
+    }
+
+    /// What configurations outside of the root name, for a repository. They are watched, and seen by a directory below the root. Returns whether
+    /// a value is new.
+    fn follow_foreign(
+        &mut self,
+        tree: &Tree,
+        foreign: ForeignConfigs,
+        (repository, seen_by): (&Path, &Path),
+    ) -> bool {
+        for file in &foreign.files {
+            let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+            if let Ok(place) = open(file, flags, Mode::empty()) {
+                self.inotify.watch_file(&place, seen_by);
+            }
+        }
+        let mut is_new = false;
+        for value in foreign.values {
+            is_new |= self.known_repositories.add_value(repository, value);
+        }
+        foreign.included.iter().for_each(|path| self.add_included(tree, path, repository));
+        is_new
+    }
+
+    /// What the owner's own configuration and the system's name is guarded in every repository. They are read when a scan begins while
+    /// no command runs: what a person changes later is followed then.
+    pub fn follow_own_configuration(&mut self, tree: &Tree) {
+        let every = Path::new(EVERY_REPOSITORY);
+        // The root may be a part of a repository's files.
+        for above in tree.path().ancestors().skip(1).filter(|above| above.join(".git").exists()) {
+            self.known_repositories.add_work_tree(every, above.to_owned());
+        }
+        let own = repositories::read_for_every_repository(tree);
+        if self.follow_foreign(tree, own, (every, Path::new(""))) {
+            self.follow_values_of_all(tree);
+        }
+    }
+
+    fn follow_values_of_all(&mut self, tree: &Tree) {
+        for repository in self.known_repositories.directories() {
+            self.follow_values(tree, &repository);
+        }
+    }
+
+    /// A repository is found, whether it has a configuration or not.
+    pub(super) fn follow_repository(&mut self, tree: &Tree, directory: &Path) {
+        let common = repositories::repository_directory(tree, &tree.path().join(directory));
+        if self.known_repositories.add(&common) {
             self.follow_values(tree, &common);
         }
     }

@@ -84,6 +84,8 @@ pub struct IntegrityChecker {
     kept: BTreeMap<PathBuf, OsString>,
     /// Rebase lists that running commands may be executing: judged when no command runs.
     deferred_todos: BTreeSet<PathBuf>,
+    /// The owner's own configuration has been followed.
+    has_own_configuration: bool,
     /// Files of a stored baseline that are not followed yet.
     unfollowed: Vec<PathBuf>,
     /// Pointers whose repository, outside of the root, has changed while a command ran: followed when none runs.
@@ -115,6 +117,7 @@ impl IntegrityChecker {
             linked: BTreeMap::new(),
             kept: BTreeMap::new(),
             deferred_todos: BTreeSet::new(),
+            has_own_configuration: false,
             unfollowed: Vec::new(),
             deferred_pointers: BTreeSet::new(),
             unjudged: BTreeMap::new(),
@@ -201,6 +204,13 @@ impl IntegrityChecker {
         if commands() == CommandState::Ended {
             let deferred = std::mem::take(&mut self.deferred_todos);
             self.scanner.recheck(deferred.into_iter().map(|path| (path, Role::RebaseTodo)));
+        }
+        // While a command runs, what a person changes waits: a command may have written what it names.
+        if mode == ScanMode::Accept || !self.has_own_configuration {
+            if !std::mem::replace(&mut self.scanner.has_own_configuration, true) {
+                self.scanner.follow_own_configuration(&self.tree);
+            }
+            self.has_own_configuration = true;
         }
         for path in std::mem::take(&mut self.unfollowed) {
             if let Some((role, content)) = self.baseline.get(&path) {

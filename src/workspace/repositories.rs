@@ -28,6 +28,11 @@ const MAX_WORK_TREES: usize = 256;
 /// The most configurations of a repository elsewhere that are read, with what they include.
 const MAX_FOREIGN_CONFIGS: usize = 32;
 
+/// Stands for all repositories, as one outside of every root: what the owner's own configuration has is for each of them.
+pub const EVERY_REPOSITORY: &str = "/";
+/// The configurations for all users. Those of the owner are in the home.
+const SYSTEM_CONFIGS: [&str; 2] = ["/etc/gitconfig", "/usr/local/etc/gitconfig"];
+
 /// The repositories, by their common directories.
 #[derive(Debug, Default)]
 pub struct Repositories(BTreeMap<PathBuf, Repository>);
@@ -56,6 +61,20 @@ impl Repositories {
         values.len() < MAX_CONTROL_FILES && values.insert(value)
     }
 
+    /// Adds a repository, for which the values of all repositories are as well. Returns whether it is new.
+    pub fn add(&mut self, repository: &Path) -> bool {
+        let is_new = self.0.len() < MAX_CONTROL_FILES && !self.0.contains_key(repository);
+        if is_new {
+            self.0.insert(repository.to_owned(), Repository::default());
+        }
+        is_new
+    }
+
+    /// Their common directories.
+    pub fn directories(&self) -> Vec<PathBuf> {
+        self.0.keys().cloned().collect()
+    }
+
     /// Adds a directory of a repository's files. Returns whether it is new.
     pub fn add_work_tree(&mut self, repository: &Path, work_tree: PathBuf) -> bool {
         let work_trees = &mut self.0.entry(repository.to_owned()).or_default().work_trees;
@@ -72,7 +91,10 @@ impl Repositories {
         if repository.file_name().is_some_and(|name| name == ".git") {
             bases.extend(repository.parent().map(Path::to_owned));
         }
-        for value in &known.values {
+        let of_all = self.0.get(Path::new(EVERY_REPOSITORY)).map(|all| &all.values);
+        for value in known.values.iter().chain(of_all.into_iter().flatten()) {
+            // A person's own aliases are everyday shell: what such a value runs would be said of every workspace.
+            let is_own = known.values.contains(value) && repository != Path::new(EVERY_REPOSITORY);
             let is_path = value.is_path();
             let words: Vec<Vec<u8>> = if is_path {
                 // New repositories get what is in a template.
@@ -82,7 +104,7 @@ impl Repositories {
             } else {
                 let text = String::from_utf8_lossy(&value.value);
                 let named = CommandFiles::of(&text);
-                if named.is_unknown || text.contains(char::REPLACEMENT_CHARACTER) {
+                if is_own && (named.is_unknown || text.contains(char::REPLACEMENT_CHARACTER)) {
                     unknown.get_or_insert_with(|| value.shown());
                 }
                 named.files.into_iter().map(String::into_bytes).collect()
@@ -139,10 +161,43 @@ pub struct ForeignConfigs {
 
 /// Reads the configurations of a repository outside of the root, with what they include.
 pub fn read_foreign(tree: &Tree, git_directory: &Path, common: &Path) -> ForeignConfigs {
+    read_configs(
+        tree,
+        [common.join("config"), common.join("config.worktree"), git_directory.join("config.worktree")].into(),
+    )
+}
+
+/// Reads the configurations that the owner's git has in every repository: the owner's own and the system's, with what they include.
+pub fn read_for_every_repository(tree: &Tree) -> ForeignConfigs {
+    let mut configs: Vec<PathBuf> = SYSTEM_CONFIGS.map(PathBuf::from).into();
+    for name in ["~/.gitconfig", "~/.config/git/config"] {
+        configs.extend(expand_home(tree.owner(), Path::new(name)));
+    }
+    if geteuid().as_raw() == tree.owner() {
+        let named =
+            |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+        configs.extend(["GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"].into_iter().filter_map(named));
+        configs.extend(named("XDG_CONFIG_HOME").map(|directory| directory.join("git/config")));
+    }
+    configs.sort();
+    configs.dedup();
+    read_configs(tree, configs)
+}
+
+/// Reads configurations outside of the root, with what they include. Those that are in it, or that links in it lead to, are only named.
+fn read_configs(tree: &Tree, mut left: Vec<PathBuf>) -> ForeignConfigs {
     let mut found = ForeignConfigs::default();
-    let mut left: Vec<PathBuf> =
-        [common.join("config"), common.join("config.worktree"), git_directory.join("config.worktree")].into();
     while let Some(config) = left.pop() {
+        let is_inside = |path: &Path| tree.below_root(path).is_some();
+        let followed = tree.follow(&config);
+        let links_inside = followed.as_ref().is_some_and(|to| to.links.iter().any(|link| is_inside(link)));
+        let ends_inside = followed.as_ref().map_or(is_inside(&config), |to| is_inside(&to.target));
+        if found.included.len() < MAX_CONTROL_FILES && (ends_inside || links_inside || is_inside(&config)) {
+            found.included.insert(config.clone());
+        }
+        if ends_inside {
+            continue;
+        }
         if found.files.len() >= MAX_FOREIGN_CONFIGS || !found.files.insert(config.clone()) {
             continue;
         }
@@ -152,14 +207,7 @@ pub fn read_foreign(tree: &Tree, git_directory: &Path, common: &Path) -> Foreign
                 found.values.push(entry);
                 continue;
             }
-            for path in included_paths(tree, &config, &entry.value) {
-                let is_inside = |path: &Path| tree.below_root(path).is_some();
-                let is_followed_inside = || tree.follow(&path).is_some_and(|to| is_inside(&to.target));
-                match is_inside(&path) || is_followed_inside() {
-                    true => drop(found.included.insert(path)),
-                    false => left.push(path),
-                }
-            }
+            left.extend(included_paths(tree, &config, &entry.value));
         }
     }
     found

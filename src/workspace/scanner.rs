@@ -56,6 +56,8 @@ pub struct Scanner {
     pub(super) since: Option<i64>,
     /// The values of accepted configurations, and where they are for.
     pub(super) known_repositories: Repositories,
+    /// The owner's own configuration is read since events were read.
+    pub(super) has_own_configuration: bool,
     /// Pointers of work trees whose repository is elsewhere.
     pub(super) foreign_pointers: BTreeSet<PathBuf>,
     /// A value of which nobody knows what it runs.
@@ -79,6 +81,7 @@ impl Scanner {
             references: ConfigReferences::default(),
             since: None,
             known_repositories: Repositories::default(),
+            has_own_configuration: false,
             foreign_pointers: BTreeSet::new(),
             unknown_value: None,
             shortfall: None,
@@ -140,6 +143,7 @@ impl Scanner {
 
     /// Turns the inotify events into directories to scan.
     pub fn read_events(&mut self) {
+        self.has_own_configuration = false;
         let mut events = Vec::new();
         self.inotify.read(|event| events.push(event));
         events.into_iter().for_each(|event| self.apply_event(event));
@@ -291,7 +295,9 @@ impl Scanner {
                 // It has become a repository: its parts are scanned as such.
                 self.queue.push_next(ScanTask::Recursive(path.to_owned()), cause);
             }
-            self.repositories.insert(path.to_owned());
+            if self.repositories.insert(path.to_owned()) {
+                self.follow_repository(tree, path);
+            }
             match has("HEAD") && links::is_git_place(path) {
                 true => self.git_directories.insert(path.to_owned()),
                 false => self.git_directories.remove(path),

@@ -186,3 +186,97 @@ fn git_does_inside_what_it_does_outside_with_the_callers_configuration() {
         "{listed}"
     );
 }
+
+/// What a person's own git does in the workspace, with the configuration of this home.
+fn own_git(place: &Place, home: &Path, args: &[&str]) -> Output {
+    let mut git = Command::new("git");
+    git.args(args).current_dir(place.work()).env("HOME", home).env_remove("GIT_CONFIG_GLOBAL");
+    git.output().expect("git is there")
+}
+
+#[test]
+fn what_the_callers_own_configuration_runs_in_the_workspace_is_guarded() {
+    let place = Place::new();
+    repository(&place);
+    let work = place.work().display().to_string();
+    let home = place.path().join("home");
+    fs::create_dir_all(&home).expect("a directory can be made");
+    let write = |path: std::path::PathBuf, text: &str| fs::write(path, text).expect("a file can be written");
+    write(
+        home.join(".gitconfig"),
+        &format!(
+            "[user]\n name = a\n email = a@x\n[core]\n hooksPath = tools/gh\n[alias]\n x = !./al.sh\n[filter \"f\"]\n clean = {work}/clean.sh\n\
+             [include]\n path = {work}/inc\n[includeIf \"gitdir:/nowhere/\"]\n path = ~/other.inc\n"
+        ),
+    );
+    write(home.join("other.inc"), "[diff \"d\"]\n textconv = ./tc.sh\n");
+    fs::create_dir_all(place.work().join("tools/gh")).expect("a directory can be made");
+    write(place.work().join("inc"), "[user]\n email = b@x\n");
+    for name in ["tools/gh/pre-commit", "al.sh", "clean.sh"] {
+        write(place.work().join(name), "#!/bin/sh\n");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(place.work().join(name), mode).expect("it is ours");
+    }
+    let files = ["tools/gh/pre-commit", "al.sh", "clean.sh", "inc"];
+    let before = files.map(|name| fs::read(place.work().join(name)).expect("it is there"));
+    let evil = "for f in tools/gh/pre-commit al.sh clean.sh; do echo 'touch ran' >> $f; done; \
+                git config -f inc core.fsmonitor ./mon.sh; cp al.sh tools/gh/post-commit; cp al.sh tc.sh";
+
+    let without = Command::new("sh").args(["-c", evil]).current_dir(place.work()).status();
+    assert!(without.expect("it runs").success());
+    own_git(&place, &home, &["commit", "-q", "--allow-empty", "-m", "x"]);
+    assert!(place.work().join("ran").exists(), "without Provost the person's git runs it");
+    for name in ["ran", "tools/gh/post-commit", "tc.sh"] {
+        fs::remove_file(place.work().join(name)).expect("it is there");
+    }
+    for (name, bytes) in files.iter().zip(&before) {
+        fs::write(place.work().join(name), bytes).expect("it is ours");
+    }
+
+    let done = place.run(&[], &["sh", "-c", evil]).env("HOME", &home).output().expect("provost starts");
+    for (name, bytes) in files.iter().zip(&before) {
+        assert_eq!(
+            &fs::read(place.work().join(name)).expect("it is there"),
+            bytes,
+            "{name}: {}",
+            shown(&done)
+        );
+    }
+    for name in ["tools/gh/post-commit", "tc.sh"] {
+        assert!(!place.work().join(name).exists(), "{name}: {}", shown(&done));
+    }
+    let committed = own_git(&place, &home, &["commit", "-q", "--allow-empty", "-m", "y"]);
+    assert!(committed.status.success() && !place.work().join("ran").exists(), "{}", shown(&committed));
+    assert!(stderr(&done).contains("post-commit"), "{}", shown(&done));
+}
+
+#[test]
+fn a_configuration_in_the_workspace_gives_the_sandbox_no_file_of_the_host() {
+    let place = Place::new();
+    repository(&place);
+    let home = place.path().join("home");
+    fs::create_dir_all(&home).expect("a directory can be made");
+    let write = |path: std::path::PathBuf, text: &str| fs::write(path, text).expect("a file can be written");
+    write(home.join("secret"), "TOP-SECRET\n");
+    write(home.join("gitignore"), "*.mine\n");
+    let inc = place.work().join("inc");
+    let secret = home.join("secret").display().to_string();
+    std::os::unix::fs::symlink(&secret, place.work().join("gitignore")).expect("a link can be made");
+    let include = format!("[include]\n path = {}\n", inc.display());
+    for (own, included, is_copied) in [
+        (include.clone(), format!("[core]\n excludesFile = {secret}\n"), false),
+        (include, "[core]\n attributesFile = ~/gitignore\n".to_owned(), false),
+        (format!("[core]\n excludesFile = {}/gitignore\n", place.work().display()), String::new(), false),
+        (format!("[core]\n excludesFile = {secret}\n"), String::new(), false),
+        ("[core]\n excludesFile = ~/gitignore\n".to_owned(), String::new(), true),
+    ] {
+        write(home.join(".gitconfig"), &own);
+        write(inc.clone(), &included);
+        let show = ["sh", "-c", "cat ~/.config/git/* ~/.gitconfig"];
+        let done = place.run(&[], &show).env("HOME", &home).output().expect("provost starts");
+        assert!(!stdout(&done).contains("TOP-SECRET"), "{own}{included}: {}", shown(&done));
+        assert_eq!(stdout(&done).contains("*.mine"), is_copied, "{own}{included}: {}", shown(&done));
+        let names_it = stderr(&done).contains("include.path") || stderr(&done).contains("core.excludesfile");
+        assert_eq!(names_it, !is_copied, "{own}{included}: {}", shown(&done));
+    }
+}

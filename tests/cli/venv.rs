@@ -141,3 +141,48 @@ fn a_rule_that_trusts_the_systems_program_does_not_allow_a_shadow_and_one_that_d
         assert_ne!(stdout(&line), "a shadow\n", "gate {gate}: {}", shown(&line));
     }
 }
+
+#[test]
+fn an_allowed_script_finds_no_program_of_the_workspace_where_no_gate_judges_what_it_starts() {
+    let place = Place::new();
+    program(&place.work().join("bin/gzip"), "#!/bin/sh\necho a shadow\n");
+    let mut outside = Command::new("zcat");
+    let outside = output(activated(&place, outside.arg("x").current_dir(place.work()), &["bin"]));
+    assert_eq!(stdout(&outside), "a shadow\n", "without Provost: {}", shown(&outside));
+    let policies = place.path().join("strict");
+    fs::create_dir(&policies).expect("a directory can be made");
+    for (rule, runs_it) in
+        [("[\"zcat\", \"**\"]", false), ("[[\"zcat\", \"./bin/other\"], \"**\"]", false), ("[\"**\"]", true)]
+    {
+        let text = format!(
+            "default_profile = \"p\"\n[profile.p]\ngate = {{ enabled = false }}\nlimits = {{ requirement = \"prefer\" }}\n\
+             [[rule]]\nid = \"some\"\ndecision = \"allow\"\nargv = {rule}\n"
+        );
+        fs::write(policies.join("p.toml"), text).expect("a file can be written");
+        let mut run = place.provost();
+        run.arg("run").arg("--policies").arg(&policies).args(["--", "zcat", "x"]);
+        let done = output(activated(&place, &mut run, &["bin"]));
+        assert_eq!(stdout(&done) == "a shadow\n", runs_it, "{rule}: {}", shown(&done));
+    }
+}
+
+#[test]
+fn a_refused_program_of_the_workspace_is_named_with_the_rule_that_allows_it() {
+    let place = Place::new();
+    let shadow = place.work().join("bin/uname");
+    program(&shadow, "#!/bin/sh\necho a shadow\n");
+    let policies = place.path().join("strict");
+    fs::create_dir(&policies).expect("a directory can be made");
+    for gate in [true, false] {
+        let text = format!(
+            "default_profile = \"p\"\n[profile.p]\ngate = {{ enabled = {gate} }}\nlimits = {{ requirement = \"prefer\" }}\n\
+             [[rule]]\nid = \"some\"\ndecision = \"allow\"\nargv = [[\"uname\", \"sh\"], \"**\"]\n"
+        );
+        fs::write(policies.join("p.toml"), text).expect("a file can be written");
+        let mut run = place.provost();
+        run.arg("run").arg("--policies").arg(&policies).args(["--", "uname"]);
+        let done = output(activated(&place, &mut run, &["bin"]));
+        assert_eq!(code(&done), 126, "{}", shown(&done));
+        assert!(stderr(&done).contains(&shadow.display().to_string()), "gate {gate}: {}", shown(&done));
+    }
+}

@@ -115,8 +115,16 @@ fn unprotecting_line(hint: &ProtectionHint) -> Option<String> {
     Some(format!("this line of the profile would let it pass: `filesystem = {{ drop = [{listed}] }}`"))
 }
 
-/// Of a bare name, which means the file that the trusted path has.
+/// A bare name means the file that the trusted path has. What lies elsewhere, as in a virtual environment of the workspace, is named by its path.
 fn allowing_rule(program: &str) -> String {
+    let is_systems = ["/usr/", "/bin/", "/sbin/"].iter().any(|directory| program.starts_with(directory));
+    if program.contains('/') && !is_systems {
+        let path = printable::line(program);
+        return format!(
+            "that is {path}, which a rule that allows the name does not mean; a [[rule]] of the policy would allow it: \
+             decision = \"allow\", argv = [{path:?}, \"**\"]"
+        );
+    }
     let name = program.rsplit('/').next().unwrap_or(program);
     let name = printable::line(name);
     format!("a [[rule]] of the policy would allow it: decision = \"allow\", argv = [{name:?}, \"**\"]")
