@@ -3,13 +3,14 @@
 use super::{
     approval::{ApprovalQuestion, COMMAND_SHOWN_BYTES},
     command::{
+        program::Resolved,
         rule::Decision,
         shell,
-        verdict::{DecisionReason, EffectsConflict, RuleVerdict},
+        verdict::{DecisionReason, EffectsConflict, RuleVerdict, Unit},
     },
     environment::{self, VariableDenial},
     path::AbsPath,
-    profile::{Network, ProfileName},
+    profile::{Network, Profile, ProfileName},
     set::PolicySet,
 };
 
@@ -158,7 +159,11 @@ impl Denial {
     }
 
     /// The denial of a request whose rules deny it.
-    pub(super) fn from_verdict(policy: &PolicySet, profile: &ProfileName, verdict: &RuleVerdict) -> Self {
+    pub(super) fn from_verdict(
+        policy: &PolicySet,
+        (profile, used): (&ProfileName, &Profile),
+        verdict: &RuleVerdict,
+    ) -> Self {
         debug_assert_eq!(verdict.decision, Decision::Deny);
         let Some(unit) = verdict.cause() else {
             return Self::CommandDenied { rule: None, command: String::new(), reason: None };
@@ -185,9 +190,23 @@ impl Denial {
             | DecisionReason::Interprets
             | DecisionReason::Started(_)
             | DecisionReason::Opaque(_)
-            | DecisionReason::AtExec(_) => Self::CommandDenied { rule: None, command, reason: None },
+            | DecisionReason::AtExec(_) => {
+                let reason = shadow_of(used, unit);
+                Self::CommandDenied { rule: None, command, reason }
+            }
         }
     }
+}
+
+/// A program of the workspace that was found by a name, which rules that allow the name do not mean, and the rule that would.
+fn shadow_of(profile: &Profile, unit: &Unit) -> Option<String> {
+    let Resolved::File(file) = &unit.file else { return None };
+    profile.is_found_in_workspace(&file.lookup_path).then(|| {
+        let path = crate::printable::line(&file.lookup_path);
+        format!(
+            "that is {path} of the workspace, which a rule that allows the name does not mean; one with argv = [{path:?}, \"**\"] does"
+        )
+    })
 }
 
 fn reason_suffix(reason: Option<&'static str>) -> String {
@@ -209,6 +228,7 @@ fn command_message(rule: Option<&str>, command: &str, reason: Option<&str>) -> S
     match (rule, reason) {
         (Some(rule), Some(reason)) => format!("{reason} (rule {rule:?} denies: {command})"),
         (Some(rule), None) => format!("rule {rule:?} denies: {command}"),
-        (None, _) => format!("no rule allows: {command}"),
+        (None, Some(reason)) => format!("no rule allows: {command} ({reason})"),
+        (None, None) => format!("no rule allows: {command}"),
     }
 }

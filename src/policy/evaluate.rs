@@ -212,7 +212,9 @@ impl Evaluation<'_> {
         let (policy, generation) = (self.policy, self.policy.generation());
         match verdict.decision {
             Decision::Allow => {}
-            Decision::Deny => return Err(Denial::from_verdict(policy, &spec.profile_name, &verdict)),
+            Decision::Deny => {
+                return Err(Denial::from_verdict(policy, (&spec.profile_name, spec.profile()), &verdict));
+            }
             Decision::Ask => match approval {
                 Some(approval) if approval.covers(digest, generation, &principal) => {}
                 _ => {
