@@ -7,7 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::fcntl::AT_FDCWD;
+use nix::{
+    errno::Errno,
+    fcntl::{AT_FDCWD, AtFlags},
+    sys::{
+        stat::fstatat,
+        statvfs::{FsFlags, fstatvfs},
+    },
+};
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -221,6 +228,18 @@ impl ProgramResolver for ViewResolver<'_> {
     /// The directories above the one that the exec runs in: its evaluation asks about no other one.
     fn directories(&self, _: &str) -> Option<Vec<Directory>> {
         Some(self.directories.to_vec())
+    }
+
+    fn has_own_entry(&self, directory: &str, name: &str) -> bool {
+        let lookup = Lookup { proc: self.proc, thread: None };
+        let path = byte_text::to_path(directory);
+        let Ok((opened, _)) = lookup.open(AT_FDCWD, path.as_os_str().as_encoded_bytes(), LastLink::Follow)
+        else {
+            return false;
+        };
+        // What the host alone writes is mounted to be read.
+        let is_read_only = fstatvfs(&opened).is_ok_and(|found| found.flags().contains(FsFlags::ST_RDONLY));
+        !is_read_only && fstatat(&opened, name, AtFlags::AT_SYMLINK_NOFOLLOW) != Err(Errno::ENOENT)
     }
 
     fn resolve_path(&self, path: &str, cwd: &str) -> Resolved {

@@ -126,8 +126,9 @@ impl Gate {
             let reason = "there is no policy";
             return self.deny(call.id, &terminal_id, Exec::default(), Cause::Unavailable, "", reason);
         };
+        let has_approved = self.terminals.get(&terminal_id).is_some_and(|one| !one.approved.is_empty());
         let wanted = Wanted {
-            env: policy.judges_environment_of_execs(),
+            env: policy.judges_environment_of_execs() || has_approved,
             directories: policy.judges_directory_of_execs(),
         };
         let exec = match read(&self.proc, &call, wanted, &mut self.lines) {

@@ -36,8 +36,10 @@ impl PolicyState {
 
     /// Takes what directories of rules are.
     pub(super) fn know(&self, directories: Vec<gate::KnownDirectory>) {
-        for gate::KnownDirectory { pattern, path, device, inode } in directories {
-            self.directories.add(&pattern, KnownDirectory { path, id: DirectoryId { device, inode } });
+        for gate::KnownDirectory { pattern, path, device, inode, left_out_since_ns } in directories {
+            let left_out_since = Some(left_out_since_ns).filter(|since| *since != 0);
+            self.directories
+                .add(&pattern, KnownDirectory { path, id: DirectoryId { device, inode }, left_out_since });
         }
     }
 

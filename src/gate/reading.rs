@@ -194,8 +194,7 @@ pub(super) fn read(
 
 /// The working directory, and where they are wanted, those above it.
 fn directories(working: &OwnedFd, cwd: &[u8], wanted: Wanted) -> Result<Vec<Directory>, Errno> {
-    let text = byte_text::from_bytes;
-    let mut found = vec![Directory { path: text(cwd), id: identity_of(working.as_fd())? }];
+    let mut found = vec![directory(working.as_fd(), cwd, wanted)?];
     let (mut path, mut above) = (cwd, None);
     while wanted.directories
         && let Some(end) = path.iter().rposition(|byte| *byte == b'/').filter(|_| path.len() > 1)
@@ -203,10 +202,19 @@ fn directories(working: &OwnedFd, cwd: &[u8], wanted: Wanted) -> Result<Vec<Dire
         path = if end == 0 { b"/" } else { &path[..end] };
         let from = above.as_ref().map_or(working.as_fd(), OwnedFd::as_fd);
         let next = openat(from, c"..", OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?;
-        found.push(Directory { path: text(path), id: identity_of(next.as_fd())? });
+        found.push(directory(next.as_fd(), path, wanted)?);
         above = Some(next);
     }
     Ok(found)
+}
+
+fn directory(opened: BorrowedFd<'_>, path: &[u8], wanted: Wanted) -> Result<Directory, Errno> {
+    let id = identity_of(opened)?;
+    let changed_nanos = match wanted.directories {
+        true => FileVersion::of(&fstat(opened)?).changed_nanos,
+        false => 0,
+    };
+    Ok(Directory { path: byte_text::from_bytes(path), id, changed_nanos })
 }
 
 /// What a path is relative to.

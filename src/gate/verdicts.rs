@@ -189,7 +189,7 @@ mod tests {
         assert!(verdicts.find(one, &moved, now).is_none(), "another directory");
         let line = Shebang { path: b"/bin/y".to_vec(), argument: None };
         let id = DirectoryId { device: 1, inode: 4 };
-        let directories = vec![Directory { path: "/w".to_owned(), id }];
+        let directories = vec![Directory { path: "/w".to_owned(), id, changed_nanos: 0 }];
         let renamed = ReadExec { directories, ..exec("a", 1) };
         assert!(verdicts.find(one, &renamed, now).is_none(), "another directory of that name");
         let rewritten = ReadExec { lines: vec![line], ..exec("a", 1) };

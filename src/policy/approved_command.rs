@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
+
 use super::{
     command::{
         program::{DirectoryId, ProgramResolver, Resolved},
@@ -10,7 +12,9 @@ use super::{
         verdict::{DecisionReason, Unit},
     },
     set::PolicySet,
+    variables,
 };
+use crate::byte_text;
 
 /// A command of a request that a rule asked about and a person approved. Within that request the rule does not ask again about this file with
 /// these arguments in this directory.
@@ -24,7 +28,7 @@ pub struct ApprovedCommand {
     pub file: ApprovedFile,
     /// Where it was to run.
     pub directory: DirectoryId,
-    /// The variables that the rule reads.
+    /// The variables that the rule reads, and those that decide which code runs ([`decides_code`]).
     pub env: BTreeMap<String, String>,
 }
 
@@ -56,7 +60,24 @@ pub(super) struct ExecutedCommand<'a> {
     pub(super) context: &'a RequestContext,
 }
 
+/// Whether a variable decides which program, file or configuration a command means. A shell sets the one in which it remembers where it was.
+fn decides_code(name: &str, value: &str) -> bool {
+    name != "OLDPWD" && variables::matching(name, Some(value)).next().is_some()
+}
+
 impl ApprovedCommand {
+    /// The same, for a command that begins in this environment (`NAME=value`).
+    pub(super) fn beginning_in(&self, env: &[Bytes]) -> Self {
+        let text = |bytes: &[u8]| byte_text::from_bytes(bytes);
+        let entries = env.iter().filter_map(|entry| {
+            let end = entry.iter().position(|byte| *byte == b'=')?;
+            Some((text(&entry[..end]), text(&entry[end + 1..])))
+        });
+        let mut approved = self.clone();
+        approved.env.extend(entries.filter(|(name, value)| decides_code(name, value)));
+        approved
+    }
+
     /// What is approved with a request. Not among it is what a person has not seen: a command with words that are not known before it runs,
     /// of a file that is not there yet, or in a directory that is not known.
     pub(super) fn all_of(
@@ -114,10 +135,17 @@ impl ApprovedCommand {
         let has_value = |(name, value): (&String, &String)| {
             context.env.get(name) == Some(value) && !context.further_env.contains_key(name)
         };
+        // Among several values of one name nobody knows which one a program takes.
+        let is_changed = context.env.iter().any(|(name, value)| {
+            let further = context.further_env.get(name).into_iter().flatten();
+            self.env.get(name) != Some(value) && decides_code(name, value)
+                || further.into_iter().any(|value| decides_code(name, value))
+        });
         self.rule == rule
             && is_file
             && directory == Some(self.directory)
             && self.env.iter().all(has_value)
+            && !is_changed
             && words.iter().all(is_exact)
             && given.literal().map(base_name) == Some(base_name(program))
             && arguments.iter().map(Word::literal).eq(rest.iter().map(|word| Some(word.as_str())))
@@ -158,7 +186,11 @@ mod tests {
 
         fn directories(&self, path: &str) -> Option<Vec<Directory>> {
             let id = DirectoryId { device: 1, inode: 7 };
-            Some(if path == "/w" { vec![Directory { path: path.to_owned(), id }] } else { Vec::new() })
+            Some(if path == "/w" {
+                vec![Directory { path: path.to_owned(), id, changed_nanos: 0 }]
+            } else {
+                Vec::new()
+            })
         }
     }
 

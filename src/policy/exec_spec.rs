@@ -194,7 +194,7 @@ impl ExecSpec {
     }
 
     /// What a person has approved of the request, if rules asked: it is not asked about again when it is executed.
-    pub fn approved(&self) -> &[ApprovedCommand] {
-        &self.approved
+    pub fn approved(&self) -> impl Iterator<Item = ApprovedCommand> {
+        self.approved.iter().map(|one| one.beginning_in(&self.env))
     }
 }

@@ -7,6 +7,7 @@
 use std::{
     collections::HashMap,
     fs::{self, Metadata},
+    io::ErrorKind,
     os::unix::fs::MetadataExt,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
@@ -259,21 +260,33 @@ impl<'a> ProfileResolver<'a> {
             real.ancestors().take_while(|one| matches!(self.visibility(one), Visibility::Host { .. }));
         let found = shown.map(|one| {
             let metadata = fs::symlink_metadata(one).ok().filter(Metadata::is_dir)?;
-            Some(Directory { path: byte_text::from_path(one), id: identity(&metadata) })
+            let changed_nanos =
+                metadata.ctime().saturating_mul(1_000_000_000).saturating_add(metadata.ctime_nsec());
+            Some(Directory { path: byte_text::from_path(one), id: identity(&metadata), changed_nanos })
         });
         found.map_while(|one| one).collect()
     }
 
-    fn directories_in(&self, directory: &Path) -> Vec<(String, DirectoryId)> {
+    fn directories_in(&self, directory: &Path) -> Option<Vec<(String, DirectoryId)>> {
         if !matches!(self.visibility(directory), Visibility::Host { .. } | Visibility::Ancestor) {
-            return Vec::new();
+            return Some(Vec::new());
         }
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let entries = match fs::read_dir(directory) {
+            Ok(entries) => entries.flatten(),
+            Err(error) => {
+                // Its owner may give it back what it lacks. Where its owner lacks nothing, it is another's.
+                let is_closed = |metadata: Metadata| metadata.mode() & 0o500 != 0o500;
+                let may_open = fs::symlink_metadata(directory).is_ok_and(is_closed);
+                let is_others = error.kind() == ErrorKind::PermissionDenied && !may_open;
+                let is_gone = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+                return (is_others || is_gone).then(Vec::new);
+            }
+        };
         let directories = entries.filter_map(|entry| {
             let metadata = entry.file_type().ok().filter(fs::FileType::is_dir).and(entry.metadata().ok())?;
             Some((byte_text::from_path(&entry.path()), identity(&metadata)))
         });
-        directories.collect()
+        Some(directories.collect())
     }
 
     fn search(&self, name: &str) -> Resolved {
@@ -422,8 +435,19 @@ impl ProgramResolver for ProfileResolver<'_> {
         Some(self.rights.run_with(|| self.directory_chain(path)).unwrap_or_default())
     }
 
-    fn subdirectories(&self, path: &str) -> Vec<(String, DirectoryId)> {
-        self.rights.run_with(|| self.directories_in(&byte_text::to_path(path))).unwrap_or_default()
+    fn subdirectories(&self, path: &str) -> Option<Vec<(String, DirectoryId)>> {
+        self.rights.run_with(|| self.directories_in(&byte_text::to_path(path))).ok().flatten()
+    }
+
+    fn has_own_entry(&self, directory: &str, name: &str) -> bool {
+        let path = byte_text::to_path(directory);
+        let renamed = self.without_names(&path);
+        let look = || {
+            let Ok(found) = self.follow(renamed.as_deref().unwrap_or(&path)) else { return false };
+            matches!(self.visibility(&found.path), Visibility::Host { access: Access::Write, .. })
+                && fs::symlink_metadata(found.path.join(name)).is_ok()
+        };
+        self.rights.run_with(look).unwrap_or(true)
     }
 
     fn interpreters(&self, file: &FileId, cwd: &str) -> Interpreters {

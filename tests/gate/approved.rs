@@ -115,6 +115,31 @@ async fn an_approval_is_for_the_variables_that_its_rule_reads() {
     gateway.stop();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_approval_is_for_the_variables_that_decide_which_code_runs() {
+    let gateway = Gateway::with_policy(rules);
+    in_session(&gateway, async |session| {
+        executable(&session.workspace.join("a/release.sh"), "#!/bin/bash\ndate >>released\n");
+        executable(&session.workspace.join("b/date"), "#!/bin/sh\necho other\n");
+        fs::write(session.workspace.join("b/env.sh"), "echo other >>released\n").expect("a file can be made");
+        // Nobody reads it before it runs. The first three change nothing that decides what runs.
+        let script = "\
+            for i in 1 2; do N=$i DEBUG=1 OLDPWD=/ ./a/release.sh prod; done\n\
+            (cd b; cd ..; ./a/release.sh prod)\n\
+            PATH=$PWD/b:$PATH ./a/release.sh prod\n\
+            BASH_ENV=b/env.sh ./a/release.sh prod\n\
+            PYTHONPATH=b ./a/release.sh prod\n\
+            env -u PATH ./a/release.sh prod\n";
+        executable(&session.workspace.join("inner"), script);
+        let asked = approved(&gateway, session, "./a/release.sh prod && sh inner", 4).await;
+        assert_eq!(asked.len(), 4);
+        assert!(!released(session).contains("other"));
+        assert_eq!(released(session).lines().count(), 4);
+    })
+    .await;
+    gateway.stop();
+}
+
 /// Executes `split` in `dev`; a process that shares its working directory takes it to `prod` while it waits for its input. It makes
 /// its file when it has read something, and no earlier.
 const SHARED: &str = "\

@@ -6,6 +6,7 @@ mod support;
 mod again;
 mod approved;
 mod bypasses;
+mod called;
 mod counts;
 #[path = "../journaled/disk.rs"]
 #[allow(dead_code, reason = "another suite uses the rest of it")]

@@ -130,3 +130,37 @@ async fn a_rule_that_allows_in_a_directory_allows_in_no_other_that_gets_its_name
     .await;
     gateway.stop();
 }
+
+/// Directories beyond those that are looked at.
+const FILLER: usize = 16_400;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn directories_that_nobody_has_looked_at_are_no_way_around_a_rule() {
+    let gateway = Gateway::with_policy(rules);
+    for filler in [1_100, FILLER] {
+        in_session(&gateway, async |session| {
+            fs::create_dir_all(session.workspace.join("services/api/prod")).expect("a directory can be made");
+            fs::create_dir_all(session.workspace.join("services/dev")).expect("a directory can be made");
+            for number in 0..filler {
+                fs::create_dir_all(session.workspace.join(format!("node_modules/m{number}")))
+                    .expect("a directory can be made");
+            }
+            // The times of files are behind the clock, and what was made just now may have been renamed.
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            let line = "cd services/api; mv prod q; cd q; /usr/bin/touch denied; cd ..; mv q prod";
+            fs::write(session.workspace.join("script"), line).expect("a file can be made");
+            let done = session.command("sh").args(["script"]).finish().await;
+            assert!(!session.workspace.join("services/api/prod/denied").exists(), "{}", done.text());
+            let [denial] = &done.outcome.exec_denials[..] else { panic!("{:?}", done.outcome) };
+            assert_eq!(
+                (denial.rule.as_str(), filler > 1_100),
+                ("not-in-prod", denial.reason.contains("when.cwd"))
+            );
+            // What has not changed since is what it was.
+            let elsewhere = session.sh("cd services/dev && /usr/bin/touch denied").finish().await;
+            assert_eq!(code(&elsewhere.outcome), 0, "{}", elsewhere.text());
+        })
+        .await;
+    }
+    gateway.stop();
+}

@@ -2,6 +2,7 @@
 
 pub(super) mod answers;
 mod builtin;
+pub mod called_from;
 mod effects;
 mod evaluator;
 pub mod examples;

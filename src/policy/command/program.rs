@@ -53,6 +53,8 @@ pub struct Directory {
     pub path: String,
     /// What it is.
     pub id: DirectoryId,
+    /// `st_ctim` of stat(2) in nanoseconds: changes when it is renamed. 0: nobody asked.
+    pub changed_nanos: i64,
 }
 
 /// Whether commands, or a principal outside, can change what a path leads to.
@@ -153,9 +155,14 @@ pub trait ProgramResolver {
         None
     }
 
-    /// The directories in a directory, links not followed, by their paths.
-    fn subdirectories(&self, _path: &str) -> Vec<(String, DirectoryId)> {
-        Vec::new()
+    /// The directories in a directory, links not followed, by their paths; `None` where they can't be seen, and commands may see them.
+    fn subdirectories(&self, _path: &str) -> Option<Vec<(String, DirectoryId)>> {
+        Some(Vec::new())
+    }
+
+    /// Whether a directory, at an absolute path, is one in which commands may write and has an entry of this name.
+    fn has_own_entry(&self, _directory: &str, _name: &str) -> bool {
+        false
     }
 
     /// What runs a file that is a script: its interpreter, and that one's where it is a script too. Nothing for every other file.
@@ -221,8 +228,12 @@ impl ProgramResolver for CachedResolver<'_> {
         directories.entry(path.to_owned()).or_insert_with(|| self.inner.directories(path)).clone()
     }
 
-    fn subdirectories(&self, path: &str) -> Vec<(String, DirectoryId)> {
+    fn subdirectories(&self, path: &str) -> Option<Vec<(String, DirectoryId)>> {
         self.inner.subdirectories(path)
+    }
+
+    fn has_own_entry(&self, directory: &str, name: &str) -> bool {
+        self.inner.has_own_entry(directory, name)
     }
 
     fn interpreters(&self, file: &FileId, cwd: &str) -> Interpreters {

@@ -10,6 +10,7 @@ mod source;
 use std::{borrow::Cow, cell::OnceCell};
 
 use super::{
+    called_from,
     flags::Flags,
     kinds::chooses_by_name,
     known_directories::{Below, KnownDirectories},
@@ -24,7 +25,7 @@ use super::{
 pub use super::program::resolve_place;
 use conditions::Conditions;
 pub use conditions::RequestContext;
-use places::{Places, is_about_paths, is_relative, plain};
+use places::{Places, is_about_paths, is_called_by, is_relative, plain};
 pub use source::{
     ClaimedField, Decision, Effects, RuleAt, RuleError, RuleMode, RuleSource, SkipSource, Starts, WhenSource,
 };
@@ -347,7 +348,15 @@ impl Rule {
         };
         let (Some(given), Some(base)) = (command.literal(), subject.base) else { return Match::Perhaps };
         let file = subject.file;
+        let cwd = resolve_place(&subject.request.cwd, subject.place);
+        let is_of_its_place = self.decision == Decision::Allow
+            && cwd.as_deref().is_some_and(|cwd| called_from::is_of_its_place(file, given, cwd, programs));
         let allows = |text: &ProgramText| match text {
+            ProgramText::Name(_) if is_of_its_place => false,
+            // It is what lies there by its own path, not what that leads to.
+            ProgramText::Path { text, is_relative } if is_of_its_place => {
+                is_called_by((text, *is_relative), (given, file), cwd.as_deref(), programs)
+            }
             // What does not exist does not run, and then the caller hears just that.
             ProgramText::Name(text) => {
                 text.accepts(base) && (subject.is_itself || (*file == Resolved::Missing && base == given))

@@ -27,6 +27,9 @@ use units::{ExecUnit, Permission, units_of};
 /// The reason for an exec that a rule asks about which gives it a profile.
 const OTHER_PROFILE: &str = "the rule that asks runs it under another profile, and a process stays under its own: run it as a command of its own";
 
+/// The reason for an exec that a rule about directories may deny.
+const NOT_LOOKED_AT: &str = "the rule may be about its working directory, which may have been renamed: there are more directories than are looked at for when.cwd";
+
 /// One exec of a process in a terminal's tree.
 #[derive(Debug, Clone)]
 pub struct ExecRequest<'a> {
@@ -44,7 +47,7 @@ pub struct ExecRequest<'a> {
     pub path: &'a str,
     /// The argument vector. Bytes that are not UTF-8 are replaced.
     pub argv: &'a [String],
-    /// The environment. Must be there where [`PolicySet::judges_environment_of_execs`].
+    /// The environment. Must be there where [`PolicySet::judges_environment_of_execs`]; without it nothing is approved.
     pub env: Option<&'a BTreeMap<String, String>>,
     /// Further values of variables that the environment has more than once.
     pub further_env: &'a BTreeMap<String, Vec<String>>,
@@ -111,10 +114,9 @@ impl PolicySet {
         request: &ExecRequest<'_>,
         resolver: &dyn ProgramResolver,
     ) -> EvaluatedExec {
-        let env_was_read = self.judges_environment_of_execs();
-        let env = match (env_was_read, request.env) {
-            (false, _) => BTreeMap::new(),
-            (true, Some(env)) => env.clone(),
+        let env = match (self.judges_environment_of_execs(), request.env) {
+            (false, None) => BTreeMap::new(),
+            (_, Some(env)) => env.clone(),
             (true, None) => return EvaluatedExec::without_environment(),
         };
         let context = RequestContext {
@@ -133,6 +135,8 @@ impl PolicySet {
             resolver,
             units: Vec::new(),
             was_approved: false,
+            env_was_read: self.judges_environment_of_execs(),
+            doubted_directory: false,
         };
         let mut starts_any: Option<String> = None;
         let mut observed = Vec::new();
@@ -144,7 +148,7 @@ impl PolicySet {
         }
         observed.sort();
         observed.dedup();
-        let (units, was_approved) = (evaluation.units, evaluation.was_approved);
+        let ExecEvaluation { units, was_approved, env_was_read, doubted_directory, .. } = evaluation;
         let decision = units.iter().map(|unit| unit.decision).max().unwrap_or(Decision::Deny);
         let cause = units.iter().find(|unit| unit.decision == decision).map(|unit| &unit.reason);
         let rule = match cause {
@@ -154,6 +158,9 @@ impl PolicySet {
         let decided = rule.as_ref().and_then(|id| self.rules().iter().find(|rule| rule.id == *id));
         let reason = match (decision, decided) {
             (Decision::Deny, Some(rule)) if rule.decision == Decision::Ask => Some(OTHER_PROFILE.to_owned()),
+            (Decision::Ask, Some(rule)) if rule.decision == Decision::Deny && doubted_directory => {
+                Some(NOT_LOOKED_AT.to_owned())
+            }
             (_, rule) => rule.and_then(|rule| rule.reason.clone()),
         };
         let starts_any = starts_any.filter(|_| decision != Decision::Deny);
@@ -191,6 +198,9 @@ struct ExecEvaluation<'a> {
     resolver: &'a dyn ProgramResolver,
     units: Vec<Unit>,
     was_approved: bool,
+    env_was_read: bool,
+    /// Whether a rule may be about the directory, which nobody has looked at.
+    doubted_directory: bool,
 }
 
 impl ExecEvaluation<'_> {
@@ -202,6 +212,7 @@ impl ExecEvaluation<'_> {
                 && (unit.permission != Permission::OtherReading || rule.decision != Decision::Allow)
         });
         let answers = RuleAnswers::of(rules, &subject, CommandRole::Exec, self.resolver, Doubt::Counts);
+        self.doubted_directory |= answers.possible_deny.is_some_and(Rule::reads_directory);
         let needs_none = unit.permission != Permission::Needed || self.request.starts_any_rule.is_some();
         let (decision, reason) = match (answers.strictest, answers.possible_deny) {
             (Some((Decision::Allow, _)), Some(doubt)) => {
@@ -239,10 +250,11 @@ impl ExecEvaluation<'_> {
         UnitAnswers { starts_any, observed: answers.observed }
     }
 
-    fn is_approved(&self, rule: &str, unit: &ExecUnit) -> bool {
+    fn is_approved(&mut self, rule: &str, unit: &ExecUnit) -> bool {
         if self.request.approved.is_empty() {
             return false;
         }
+        self.env_was_read = true;
         let directory = self.resolver.directories(self.request.cwd);
         let executed = ExecutedCommand {
             words: &unit.words,

@@ -6,12 +6,12 @@
 
 use super::{
     super::command::{
-        git,
+        called_from, git,
         interpreter::with_arguments,
         kinds,
         program::{self, ProgramResolver, Resolved},
         readings,
-        rule::base_name,
+        rule::{base_name, resolve_place},
         shell::{LineCwd, OpaqueReason, Word},
         wrapper::{self, WrappedCommand},
     },
@@ -65,6 +65,18 @@ pub(super) fn units_of(request: &ExecRequest<'_>, resolver: &dyn ProgramResolver
     let arguments = literals(request.argv);
     let given = request.path;
     let program = Program { given, started_as, arguments: &arguments, file, is_itself, is_applet: false };
+    // What takes its place from the name that it is given is the program of that place, too.
+    let is_elsewhere = started_as.contains('/') && started_as != given;
+    if is_elsewhere && called_from::is_of_its_place(&program.file, started_as, request.cwd, resolver) {
+        let started_as = resolve_place(request.cwd, &LineCwd::After(started_as.to_owned()));
+        units.units.extend(started_as.map(|path| ExecUnit {
+            words: words(&path, &arguments),
+            file: program.file.clone(),
+            is_itself: false,
+            permission: Permission::Needed,
+            within: Vec::new(),
+        }));
+    }
     units.program(&program, None);
     for (interpreter, argv) in with_arguments(request.interpreters, request.final_argv) {
         let (path, file) = (interpreter.path_text(), interpreter.file.clone());

@@ -102,7 +102,7 @@ impl GateLine {
             relative_from: permit.spec().relative_from().to_vec(),
             // That of the terminal stays in force.
             starts_any_rule: String::new(),
-            approved: permit.spec().approved().iter().map(approved).collect(),
+            approved: permit.spec().approved().map(|one| approved(&one)).collect(),
             line_of_shell: shell,
             directories: Vec::new(),
         })
@@ -169,7 +169,7 @@ impl Sandbox {
             profile: permit.spec().profile_name().to_string(),
             relative_from: permit.spec().relative_from().to_vec(),
             starts_any_rule: permit.spec().starts_any_rule().unwrap_or_default().to_owned(),
-            approved: permit.spec().approved().iter().map(approved).collect(),
+            approved: permit.spec().approved().map(|one| approved(&one)).collect(),
             ..AddTerminal::default()
         })
         .await

@@ -203,6 +203,7 @@ impl GateLink {
                 path: one.path.clone(),
                 device: one.id.device,
                 inode: one.id.inode,
+                left_out_since_ns: one.left_out_since.unwrap_or_default(),
             });
             known.collect::<Vec<_>>()
         };

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     super::{
-        known_directories::{Below, DirectoryPattern, KnownByPattern, KnownDirectories},
+        known_directories::{Below, DirectoryPattern, KnownByPattern, KnownDirectories, KnownDirectory},
         pattern::{Match, PatternError, TextPattern},
         program::{Directory, ProgramResolver, resolve_place},
         shell::LineCwd,
@@ -143,12 +143,26 @@ impl Conditions {
         let real = seen.first().map(|directory| directory.path.as_str());
         let known =
             |pattern: &DirectoryPattern| request.known_directories.get(&pattern.source).into_iter().flatten();
+        // Whether it may be one that had the name: below this root, and renamed since not everything there was looked at.
+        let may_be = |root: &KnownDirectory| {
+            let at = seen.iter().position(|one: &Directory| one.id == root.id);
+            let since = root.left_out_since.unwrap_or(i64::MAX);
+            at.is_some_and(|at| seen[..at].iter().any(|one| one.changed_nanos >= since))
+        };
+        let may_have_been = || self.cwd.iter().any(|pattern| known(pattern).any(may_be));
+        let known = |pattern: &DirectoryPattern| known(pattern).filter(|one| one.left_out_since.is_none());
         let is_seen = |id| seen.iter().any(|directory: &Directory| directory.id == id);
         Match::of(match decision {
             Decision::Ask | Decision::Deny => {
                 accepts(&cwd)
                     || real.is_some_and(accepts)
                     || self.cwd.iter().any(|pattern| known(pattern).any(|one| is_seen(one.id)))
+                    || {
+                        if may_have_been() {
+                            return Match::Perhaps;
+                        }
+                        false
+                    }
             }
             Decision::Allow => self.cwd.iter().any(|pattern| {
                 let holds = |name: &str, is_real: bool| {

@@ -135,6 +135,26 @@ impl Places {
     }
 }
 
+/// Whether a pattern is about the path by which a program is called, the last link not followed.
+pub(super) fn is_called_by(
+    (text, is_relative): (&TextPattern, bool),
+    (given, file): (&str, &Resolved),
+    cwd: Option<&str>,
+    programs: &dyn ProgramResolver,
+) -> bool {
+    let called = match file {
+        Resolved::File(file) if !given.contains('/') => file.lookup_path.as_str(),
+        _ => given,
+    };
+    let Some(cwd) = cwd else { return false };
+    let Some(called) = resolve_place(cwd, &LineCwd::After(called.to_owned())) else { return false };
+    let Some((directory, name)) = called.rsplit_once('/') else { return false };
+    let Some(directory) = programs.real_directory(directory) else { return false };
+    let path = format!("{directory}/{name}");
+    let from_here = || from_directory(&path, &programs.real_directory(cwd)?);
+    text.accepts(&path) || (is_relative && from_here().is_some_and(|path| is_there(text, &path)))
+}
+
 /// Whether a relative pattern is about this path: as many directories further up, and the rest.
 fn is_there(text: &TextPattern, path: &str) -> bool {
     let wanted = match text {
