@@ -7,12 +7,11 @@ import os
 import uuid
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from types import TracebackType
 from typing import Unpack
 
 from . import _text
 from ._connection import Connection, Method
-from ._opening import opening
+from ._opening import Closing, opening
 from ._runtime import shielded
 from ._shell import AsyncShell
 from ._terminal import AsyncTerminal, duration
@@ -60,7 +59,7 @@ _RING_BYTES = 4 << 20
 _PIECES_MAX = 16
 
 
-class AsyncGateway:
+class AsyncGateway(Closing):
     """A gateway, at ``address`` (``unix:PATH``), or where ``$PROVOST_GATEWAY`` says, or where it listens by default.
 
     ``reconnect_for``: how many seconds a call waits for a gateway that has gone away.
@@ -69,15 +68,7 @@ class AsyncGateway:
     def __init__(self, address: str | None = None, *, reconnect_for: float = 30.0) -> None:
         self._connection = Connection(address, reconnect_for)
 
-    async def __aenter__(self) -> AsyncGateway:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _leave(self) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -163,7 +154,7 @@ class AsyncGateway:
         return Approval.of(answer.approval)
 
 
-class AsyncSession:
+class AsyncSession(Closing):
     """A session: its commands share a sandbox."""
 
     def __init__(self, connection: Connection, session_id: str) -> None:
@@ -171,15 +162,7 @@ class AsyncSession:
         #: Such as ``sess_01K...``.
         self.id = session_id
 
-    async def __aenter__(self) -> AsyncSession:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _leave(self) -> None:
         await self.close()
 
     async def close(self) -> None:

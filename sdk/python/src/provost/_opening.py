@@ -1,25 +1,34 @@
-"""What is opened by a call: awaited it gives the opened one, and with ``async with`` it closes it, too."""
+"""What is opened by a call and ends with a block: awaited the call gives the opened one, and ``async with`` also ends it."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator
 from functools import wraps
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 
-class _Closing(Protocol):
-    async def __aenter__(self) -> Any: ...
+class Closing(ABC):
+    """What ends with the block of ``async with``."""
+
+    @abstractmethod
+    async def _leave(self) -> None:
+        """Ends it."""
+
+    async def __aenter__(self) -> Self:
+        return self
 
     async def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None: ...
+    ) -> None:
+        await self._leave()
 
 
-Opened = TypeVar("Opened", bound=_Closing)
+Opened = TypeVar("Opened", bound=Closing)
 P = ParamSpec("P")
 
 

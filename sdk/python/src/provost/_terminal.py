@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from types import TracebackType
-from typing import Self
 
 from google.protobuf.duration_pb2 import Duration
 
 from ._connection import Connection, Method
+from ._opening import Closing
 from .errors import GatewayUnavailable, NotFound, OutputLost, ProvostError, is_outage
 from .types import Chunk, Gap, Outcome, Stream, TerminalInfo
 from .v1 import terminals_pb2 as terminals
@@ -33,7 +32,7 @@ _WRITE = Method("Terminals/WriteInput", terminals.WriteInputRequest, terminals.W
 _WRITE_BYTES_MAX = 1 << 20
 
 
-class AsyncTerminal:
+class AsyncTerminal(Closing):
     """A command, from its start until its release."""
 
     def __init__(self, connection: Connection, session_id: str, terminal_id: str) -> None:
@@ -42,15 +41,7 @@ class AsyncTerminal:
         #: Such as ``term_01K...``.
         self.id = terminal_id
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def _leave(self) -> None:
         await self.release()
 
     async def info(self) -> TerminalInfo:
