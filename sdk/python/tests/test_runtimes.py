@@ -121,6 +121,13 @@ class Forks(Case):
 
         self.assertEqual(asyncio.run(main()), (b"in\n", b"after\n"))
 
+    def test_programs_that_are_started_decide_for_themselves_on_grpcs_support_of_forks(self) -> None:
+        tell = "import os, provost; print(os.environ.get('GRPC_ENABLE_FORK_SUPPORT'))"
+        for given, found in (({}, "None"), ({"GRPC_ENABLE_FORK_SUPPORT": "1"}, "1")):
+            env = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"} | given
+            said = subprocess.run([sys.executable, "-c", tell], env=env, capture_output=True, text=True, check=True)
+            self.assertEqual(said.stdout, found + "\n")
+
 
 async def _echo(session: provost.AsyncSession, word: str) -> bytes:
     return (await session.run("echo", word)).output

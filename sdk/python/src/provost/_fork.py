@@ -6,7 +6,8 @@ made again on both sides when they are needed. Where a call was under way, the p
 ``Forked`` instead of what would happen to it.
 
 gRPC's own support of forks, which it has for its other client, starts threads in such a child that end it by SIGSEGV, also one that makes
-no call. Its documentation has it off until it is asked for, and so does this module.
+no call. Its documentation has it off until it is asked for, and so has this module, unless the process asks for it. gRPC reads that once,
+when it is imported: programs that this process starts find the variable as it was.
 """
 
 from __future__ import annotations
@@ -19,8 +20,16 @@ import weakref
 from collections.abc import Iterator
 from typing import Protocol
 
-# gRPC reads it when it is imported.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+_SUPPORT = "GRPC_ENABLE_FORK_SUPPORT"
+
+_is_unasked = _SUPPORT not in os.environ
+if _is_unasked:
+    os.environ[_SUPPORT] = "0"
+try:
+    import grpc.aio as _grpc_aio  # noqa: F401
+finally:
+    if _is_unasked:
+        del os.environ[_SUPPORT]
 
 from .errors import Forked  # noqa: E402
 
