@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from gateway import TestGateway
 from test_sync import Case
@@ -102,6 +103,36 @@ class Lines(Case):
         self.assertEqual(self.shell.status().activity, ShellActivity.BUSY)
         (self.served.workspace / "queued").touch()
         self.assertEqual(self.shell.run_line("echo after", queue=True).text, "after\n")
+
+    def test_lines_that_are_sent_at_once_after_another_each_have_their_own_output(self) -> None:
+        ends = [0]
+        for number in range(10):
+            for line, text in (
+                (f"word=kept{number}", ""),
+                ('printf "%s\\n" "$word"', f"kept{number}\n"),
+                ("/bin/cat /dev/null", ""),
+                ('/usr/bin/env printf "%s\\n" "$word"', f"kept{number}\n"),
+            ):
+                result = self.shell.run_line(line)
+                self.assertEqual((result.text, result.exit_code, result.end.doubts), (text, 0, frozenset()))
+                self.assertEqual(result.end.ending, LineEnding.CONFIRMED)
+                self.assertGreater(result.end.start, ends[-1])
+                ends.append(result.end.end)
+
+    def test_a_line_of_words_that_a_rule_cannot_know_waits_for_a_person(self) -> None:
+        self.shell.run_line("word=kept")
+        with ThreadPoolExecutor(1) as others:
+            waits = others.submit(self.shell.run_line, "echo $word")
+            deadline = time.monotonic() + DEADLINE_S
+            while not (asked := self.gateway.approvals(session_id=self.session.id)):
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.02)
+            with self.assertRaises(provost.ProvostError) as busy:
+                self.shell.run_line("true")
+            self.gateway.approve(asked[0].id)
+            self.assertEqual(waits.result(DEADLINE_S).text, "kept\n")
+        self.assertEqual(busy.exception.reason, "SHELL_BUSY")
+        self.assertEqual(self.shell.status().activity, ShellActivity.IDLE)
 
     def test_missing_marks_are_an_honest_flag(self) -> None:
         result = self.shell.run_line("_provost() { :; }; PS1='$ '", quiet_limit=0.5)
