@@ -389,7 +389,8 @@ fn tells_what_is_undone(scene: &Scene, seat: &mut Seat<'_>) {
     assert!(outside.contains(hook), "outside it works: {outside}");
     let told = seat.line(&plant);
     assert!(told.text().contains("went on"), "{told:?}");
-    let undone = |line: &str| line.contains(hook) && line.contains(": a hook (moved aside)");
+    let undone =
+        |line: &str| line.contains(hook) && line.contains(": a hook") && line.ends_with("(moved aside)");
     let is_told = match seat.front_end {
         FrontEnd::Grpc => told.said.contains("action: Quarantined"),
         FrontEnd::Python => told.said.contains("action: WORKSPACE_ACTION_QUARANTINED"),
