@@ -11,7 +11,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use super::{
@@ -414,6 +414,10 @@ impl ProgramResolver for ProfileResolver<'_> {
         let path = renamed.as_deref().unwrap_or(&path);
         let found = self.rights.run_with(|| self.follow(path)).ok()?.ok()?;
         Some(byte_text::from_path(&found.path))
+    }
+
+    fn now(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 
     fn is_32_bit(&self, file: &FileId) -> bool {

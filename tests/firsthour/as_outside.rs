@@ -225,7 +225,22 @@ fn says_what_refused(person: Person) {
     }
     let said = notices("getent hosts registry.example; touch .git/hooks/x");
     assert!(!said.iter().any(|line| line.contains("network")), "the network is blamed: {said:?}");
-    assert!(said.iter().any(|line| line.contains("`filesystem = { drop = [\".git/hooks\"] }`")), "{said:?}");
+    let remedy = "filesystem = { drop = [\".git/hooks\"], changes = \"report\" }";
+    assert!(said.iter().any(|line| line.contains(&format!("`{remedy}`"))), "{said:?}");
+    // As it says.
+    let policies = desk.person.home().join("remedied");
+    desk.person.make(&policies);
+    let shipped = include_str!("../../policies/default.toml")
+        .replace("default_profile = \"workspace\"", "default_profile = \"mine\"")
+        .replace("requirement = \"require\"", "requirement = \"prefer\"");
+    let policy = format!("{shipped}\n[profile.mine]\nextends = \"workspace\"\n{remedy}\n");
+    std::fs::write(policies.join("mine.toml"), policy).expect("a file can be written");
+    let options = ["--policies", policies.to_str().expect("it is text")];
+    assert_eq!(
+        desk.printed(&options, &["sh", "-c", "touch .git/hooks/y && ls .git/hooks/y"]),
+        ".git/hooks/y"
+    );
+    std::fs::remove_file(desk.work.join(".git/hooks/y")).expect("it is there");
     let generally = notices("touch /usr/bin/x");
     assert!(generally[0].starts_with("perhaps refused: EROFS: what lies outside"), "{generally:?}");
     for refused in [

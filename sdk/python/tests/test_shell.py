@@ -127,6 +127,7 @@ class Lines(Case):
             while not (asked := self.gateway.approvals(session_id=self.session.id)):
                 self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.02)
+            self.assertEqual(self.shell.status().activity, ShellActivity.BUSY)
             with self.assertRaises(provost.ProvostError) as busy:
                 self.shell.run_line("true")
             self.gateway.approve(asked[0].id)

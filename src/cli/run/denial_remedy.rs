@@ -108,11 +108,11 @@ fn unprotecting_line(hint: &ProtectionHint) -> Option<String> {
     };
     let listed = list.into_iter().find(|listed| Path::new(&hint.path).ends_with(listed))?;
     // What a command makes there is looked at for what it does, whether the place is protected or not.
-    if listed.starts_with(".git") {
-        return None;
-    }
+    let changes = if listed.starts_with(".git") { ", changes = \"report\"" } else { "" };
     let listed = toml::Value::from(listed.to_str()?);
-    Some(format!("this line of the profile would let it pass: `filesystem = {{ drop = [{listed}] }}`"))
+    Some(format!(
+        "this line of the profile would let it pass: `filesystem = {{ drop = [{listed}]{changes} }}`"
+    ))
 }
 
 /// A bare name means the file that the trusted path has. What lies elsewhere, as in a virtual environment of the workspace, is named by its path.

@@ -4,8 +4,7 @@
 //! wherever the link leads. In a place where commands may write, such a program is one of the place and no other.
 
 use super::{
-    program::{ProgramResolver, Resolved, resolve_place},
-    rule::base_name,
+    program::{ProgramResolver, Resolved, base_name, resolve_place},
     shell::LineCwd,
 };
 
@@ -22,8 +21,7 @@ pub fn is_of_its_place(file: &Resolved, given: &str, cwd: &str, programs: &dyn P
     let called = if given.contains('/') { given } else { &found.lookup_path };
     let names = [base_name(&found.path), base_name(called)];
     let is_of = |begin: &&str| names.iter().any(|name| name.starts_with(begin));
-    let Some((_, entries)) = READS_PLACE.iter().find(|(begins, _)| begins.iter().any(|one| is_of(&one)))
-    else {
+    let Some((_, entries)) = READS_PLACE.iter().find(|(begins, _)| begins.iter().any(&is_of)) else {
         return false;
     };
     let written = if called.starts_with('/') { called.to_owned() } else { format!("{cwd}/{called}") };

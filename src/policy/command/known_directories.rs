@@ -10,7 +10,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use super::{
@@ -110,8 +110,7 @@ impl KnownDirectories {
             let is_it = |one: &KnownDirectory| one.path == path && one.left_out_since.is_none();
             directories.is_some_and(|directories| directories.iter().any(is_it))
         };
-        let began =
-            SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(CLOCK_LAG);
+        let began = programs.now().saturating_sub(CLOCK_LAG);
         let (paths, mut is_whole) = pattern.paths(roots, programs);
         for path in paths {
             if is_known(&path) {

@@ -2,10 +2,15 @@
 //!
 //! Policy does no input or output: the caller that asks for a verdict says which files there are, by this trait.
 
-use std::{cell::RefCell, collections::HashMap};
+use std::{cell::RefCell, collections::HashMap, time::Duration};
 
 use super::shell::LineCwd;
 use crate::byte_text;
+
+/// The last part of a path, or the name itself.
+pub fn base_name(given: &str) -> &str {
+    given.rsplit('/').next().unwrap_or(given)
+}
 
 /// The file that a command word names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,6 +160,11 @@ pub trait ProgramResolver {
         None
     }
 
+    /// The host's clock by which it stamps directories, since the epoch; zero where there is no host: everything is later.
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// The directories in a directory, links not followed, by their paths; `None` where they can't be seen, and commands may see them.
     fn subdirectories(&self, _path: &str) -> Option<Vec<(String, DirectoryId)>> {
         Some(Vec::new())
@@ -221,6 +231,10 @@ impl ProgramResolver for CachedResolver<'_> {
 
     fn is_32_bit(&self, file: &FileId) -> bool {
         self.inner.is_32_bit(file)
+    }
+
+    fn now(&self) -> Duration {
+        self.inner.now()
     }
 
     fn directories(&self, path: &str) -> Option<Vec<Directory>> {

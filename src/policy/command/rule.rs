@@ -22,7 +22,7 @@ use super::{
     tool_options::{BehindOptions, OptionPlace, behind_options, takes_nothing},
 };
 
-pub use super::program::resolve_place;
+pub use super::program::{base_name, resolve_place};
 use conditions::Conditions;
 pub use conditions::RequestContext;
 use places::{Places, is_about_paths, is_called_by, is_relative, plain};
@@ -422,9 +422,4 @@ impl Rule {
         }
         kept
     }
-}
-
-/// The last part of a path, or the name itself.
-pub fn base_name(given: &str) -> &str {
-    given.rsplit('/').next().unwrap_or(given)
 }

@@ -25,6 +25,8 @@ pub(in crate::terminal) struct KeptShell {
     pub(in crate::terminal) prompt: Nonce,
     turn: Arc<tokio::sync::Mutex<ShellKnowledge>>,
     queued: AtomicU32,
+    /// Lines that have the turn and are not begun, such as one that waits for a person's answer: at most one.
+    not_begun: AtomicU32,
     /// The id of the line that holds the input.
     line: watch::Sender<Option<String>>,
     /// Whether others have typed since the shell was last seen at its prompt. Locked while `line` is set or others are admitted.
@@ -75,6 +77,7 @@ impl KeptShell {
             prompt: Nonce::new(id.random_bits().to_be_bytes()),
             turn: Arc::new(tokio::sync::Mutex::new(knowledge)),
             queued: AtomicU32::new(0),
+            not_begun: AtomicU32::new(0),
             line: watch::Sender::new(None),
             others_typed: Mutex::new(OthersTyped::No),
             interrupted_at: watch::Sender::new(None),
@@ -100,6 +103,17 @@ impl KeptShell {
     /// How many lines wait.
     pub(in crate::terminal) fn queued(&self) -> u32 {
         self.queued.load(Ordering::Acquire)
+    }
+
+    /// A line has the turn and is not begun, until what is returned is dropped.
+    pub(in crate::terminal) fn begin_line(&self) -> impl Drop + '_ {
+        self.not_begun.fetch_add(1, Ordering::AcqRel);
+        Queued(&self.not_begun)
+    }
+
+    /// Whether a line has the turn and is not begun.
+    pub(in crate::terminal) fn has_line_to_begin(&self) -> bool {
+        self.not_begun.load(Ordering::Acquire) > 0
     }
 
     /// From now on the input is this line's. Whether others have typed before.

@@ -114,6 +114,7 @@ impl TerminalContext {
             NoTurn::Taken => RunLineError::Busy,
             NoTurn::QueueFull => RunLineError::QueueFull,
         })?;
+        let _not_begun = shell.begin_line();
         // The gate may have been lost meanwhile.
         check_sandbox(terminal, &sandbox)?;
         let line = self.permit_line(terminal, shell.kind, &sandbox, &new).await?;
@@ -270,6 +271,7 @@ impl TerminalContext {
             Stage::Created | Stage::Running => match shell_terminal::foreground(terminal).await {
                 Err(OperationError::Ended) => ShellActivity::Ended,
                 Err(error) => return Err(error),
+                Ok(_) if line_id.is_none() && shell.has_line_to_begin() => ShellActivity::Busy,
                 Ok(foreground) if line_id.is_none() && foreground.is_leader => {
                     match shell_terminal::prompt_state(terminal).await {
                         PromptState::NoMarks | PromptState::AtPrompt => ShellActivity::Idle,

@@ -27,7 +27,7 @@ impl IntegrityChecker {
             if *content == FileContent::Absent {
                 self.read_only.remove(&path);
             } else if let Some(known) = self.read_only.get(&place).copied() {
-                // What is read-only while a command runs, and was replaced just now, is found by the next look.
+                // What is read-only while a command runs, and was replaced just now, is found by the next scan.
                 if follow == FollowReferences::Yes && self.object(&place) != Some(known) {
                     self.read_only.remove(&place);
                 }
