@@ -2,6 +2,7 @@
 //! around it is; what belongs to another user, to the system or to the kernel is not.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::{Path, PathBuf},
@@ -112,9 +113,9 @@ async fn what_the_caller_has_mounted_in_a_workspace_is_worked_in_and_protected()
             let kept = fs::read_to_string(at("disk/repository/.git/config")).unwrap_or_default();
             assert!(!kept.contains("fsmonitor"), "{cell}: {kept}");
             let changed = done.outcome.workspace_changes.iter().map(|change| change.path.as_str());
-            let changed: Vec<_> =
+            let changed: BTreeSet<_> =
                 changed.filter_map(|path| path.rsplit_once("/disk/")).map(|(_, name)| name).collect();
-            assert_eq!(changed, [".envrc", "repository/.git/config"], "{cell}");
+            assert_eq!(changed, BTreeSet::from([".envrc", "repository/.git/config"]), "{cell}");
             assert!(!at("disk/.envrc").exists(), "{cell}: {:?}", done.outcome.workspace_changes);
             assert_eq!(done.outcome.workspace_shortfall, "", "{cell}");
             // Its own file systems are no way out, nor are they renamed or removed.
