@@ -93,7 +93,7 @@ pub struct SupervisedGate {
 /// The listener for changes of mode with `S_ISGID` (seccomp_unotify(2)).
 #[derive(Debug)]
 pub struct ModeListener {
-    /// Of the sandbox's filter.
+    /// The listener of the sandbox's filter.
     pub descriptor: OwnedFd,
     /// What lets the supervisor's own changes pass.
     pub nonce: CallNonce,

@@ -78,7 +78,7 @@ pub fn volumes_below(
 ) -> Result<Vec<Root>, RootError> {
     let mounts = MountTable::read().map_err(|cause| RootError::Mounts { cause })?;
     let is_root = |point: &Path| roots.iter().any(|root| root.path == point);
-    // Of several at one point the last one is seen.
+    // Where several are mounted at one point, the last one is seen.
     let mut points: BTreeMap<&Path, &MountEntry> = BTreeMap::new();
     for root in roots.iter().filter(|root| root.role == RootRole::Work) {
         points.extend(mounts.mounted_below(&root.path).map(|mount| (mount.point.as_path(), mount)));

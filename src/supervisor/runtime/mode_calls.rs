@@ -87,7 +87,7 @@ impl ModeCalls {
     /// Receives one call, and has it answered.
     pub(super) fn receive(&mut self, now: Instant) {
         let Some(listener) = &self.listener else { return };
-        // Of one whose caller was killed meanwhile there is nothing to answer.
+        // A call whose caller was killed meanwhile needs no answer.
         let Ok(Some(notified)) = seccomp_listener::receive(listener.descriptor.as_fd()) else { return };
         match namespace::clone_into(CloneFlags::empty(), None, Parent::Caller) {
             Ok(Cloned::Child) => {

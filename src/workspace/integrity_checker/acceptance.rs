@@ -37,11 +37,11 @@ impl IntegrityChecker {
     pub(super) fn is_linked(&mut self, path: &Path) -> bool {
         let Ok(stat) = self.tree.open_path(path).and_then(fstat) else { return false };
         let object = (stat.st_dev, stat.st_ino);
-        if stat.st_mode & libc::S_IFMT == libc::S_IFREG
-            && stat.st_nlink > 1
-            && (self.linked.len() < MAX_CONTROL_FILES || self.linked.contains_key(path))
-        {
-            self.linked.insert(path.to_owned(), object);
+        if stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_nlink > 1 {
+            if self.linked.len() < MAX_CONTROL_FILES || self.linked.contains_key(path) {
+                self.linked.insert(path.to_owned(), object);
+            }
+            return true;
         }
         self.linked.get(path) == Some(&object)
     }
