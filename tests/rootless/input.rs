@@ -12,6 +12,8 @@ use crate::{
 const ATTACK: &str = "echo 'echo injected' >&0; echo 'echo injected' > /proc/self/fd/0; \
      echo 'echo injected' > /dev/stdin; chmod 666 /proc/self/fd/0; true";
 
+const AWAIT_STDIN: &str = "import select; select.select([0],[],[])";
+
 fn bash(user: &User, script: &str) -> std::process::Output {
     let run = format!("run() {{ '{}' run -- \"$@\"; }}; export -f run", user.provost().display());
     // What scripts make next to the workspace.
@@ -38,8 +40,12 @@ fn a_command_writes_nothing_into_the_script_that_it_is_a_line_of() {
     assert!(text(&outside.stdout).contains("injected"), "the attack works outside: {}", shown(&outside));
     fs::write(user.work().join("run"), format!("'{}' run -- \"$@\"", user.provost().display()))
         .expect("it can be made");
-    let inside = user.outside(&["bash", "-c", &script("sh run sh attack")]);
-    assert_eq!(text(&inside.stdout), "end\n", "{}", shown(&inside));
+    // As soon as it can, and when the next line is there to be read, which fills the command's pipe.
+    fs::write(user.work().join("later"), format!("python3 -c '{AWAIT_STDIN}'\n{ATTACK}")).expect("it can be made");
+    for attack in ["attack", "later"] {
+        let inside = user.outside(&["bash", "-c", &script(&format!("sh run sh {attack}"))]);
+        assert_eq!(text(&inside.stdout), "end\n", "{attack}: {}", shown(&inside));
+    }
 }
 
 #[test]

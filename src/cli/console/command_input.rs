@@ -161,8 +161,9 @@ impl Feed {
         let (given, end) = pipe2(OFlag::O_CLOEXEC)?;
         fcntl(&end, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES))?;
         fcntl(&end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        // A command with another id can open its /dev/stdin.
-        fchmod(&given, Mode::from_bits_truncate(0o644))?;
+        // A command with another id can open its /dev/stdin. None opens it for writing, unless it changes the mode: a write would wait
+        // for ever while the page is full.
+        fchmod(&given, Mode::from_bits_truncate(0o444))?;
         let relay = Mutex::new(Relay::Unstarted { input, end });
         Ok(Self { given: Arc::new(given), source: Source::Pipe(relay) })
     }
