@@ -41,7 +41,8 @@ fn a_command_writes_nothing_into_the_script_that_it_is_a_line_of() {
     fs::write(user.work().join("run"), format!("'{}' run -- \"$@\"", user.provost().display()))
         .expect("it can be made");
     // As soon as it can, and when the next line is there to be read, which fills the command's pipe.
-    fs::write(user.work().join("later"), format!("python3 -c '{AWAIT_STDIN}'\n{ATTACK}")).expect("it can be made");
+    fs::write(user.work().join("later"), format!("python3 -c '{AWAIT_STDIN}'\n{ATTACK}"))
+        .expect("it can be made");
     for attack in ["attack", "later"] {
         let inside = user.outside(&["bash", "-c", &script(&format!("sh run sh {attack}"))]);
         assert_eq!(text(&inside.stdout), "end\n", "{attack}: {}", shown(&inside));
