@@ -40,6 +40,7 @@ pub mod signals;
 pub mod sock_diag;
 pub mod spawn;
 pub mod text_file;
+pub mod thread_clock;
 pub mod unix_diag;
 pub mod unix_peer;
 pub mod wait;

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     policy::profile::OnChange,
-    sys::{credentials, rights::Rights},
+    sys::{credentials, rights::Rights, thread_clock::thread_cpu_time},
 };
 
 /// How often inotify events are read while a command runs.
@@ -94,7 +94,8 @@ impl WatcherThread {
                 self.scan_at_end(&ends);
                 self.state.lock_running().retain(|one| ends.iter().all(|(id, _)| one.id != *id));
             } else if starts.is_empty() && self.has_changes_to_judge() {
-                let begun = Instant::now();
+                // On a busy machine a scan lasts long, and the next one is due no later for that.
+                let before = thread_cpu_time();
                 let is_due = compared_at.elapsed() >= until_compared;
                 let mut checker = self.state.lock_checker();
                 checker.read_events();
@@ -103,7 +104,7 @@ impl WatcherThread {
                 }
                 drop(checker);
                 self.scan_slice(&[], Instant::now() + SCAN_SLICE);
-                let rest = begun.elapsed() * CPU_DIVISOR;
+                let rest = thread_cpu_time().saturating_sub(before) * CPU_DIVISOR;
                 pause = EVENT_INTERVAL.max(rest);
                 if is_due {
                     (compared_at, until_compared) = (Instant::now(), COMPARE_INTERVAL.max(rest));

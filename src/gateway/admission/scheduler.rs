@@ -10,13 +10,13 @@ use std::{
     time::Duration,
 };
 
-use nix::time::{ClockId, clock_gettime};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Sleep, sleep},
 };
 
 use super::token_bucket::TokenBucket;
+use crate::sys::thread_clock::thread_cpu_time;
 
 /// Calls of one user that are driven at the same time.
 const CONCURRENT_CALLS: usize = 2;
@@ -128,12 +128,6 @@ impl<F: Future> Future for ScheduledCall<F> {
         drop(permit);
         driven
     }
-}
-
-/// Of this thread, so that what others do on the machine does not count.
-pub(super) fn thread_cpu_time() -> Duration {
-    // It cannot fail for a clock that every kernel has.
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 #[cfg(test)]
