@@ -133,6 +133,39 @@ async fn answer_all(
     }
 }
 
+/// How a command line can have a question answered that was not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum AnswerWait {
+    /// By its own gateway: nobody else can answer.
+    OnTerminal,
+    /// It has `--on-ask wait`.
+    ByOption,
+    /// It does not wait, and the gateway that serves keeps the question.
+    Never,
+    /// It does not wait, and its own gateway ends with it.
+    Nowhere,
+}
+
+/// Where nobody could be asked: who can say yes, and how.
+pub(in crate::cli) fn advise(failure: CliError, waiting: AnswerWait) -> CliError {
+    if failure.reason != "APPROVAL_REQUIRED" {
+        return failure;
+    }
+    let id = failure.details.get("approval_id").filter(|_| !failure.details.contains_key("state"));
+    let approved = |id: &str| format!("have `provost approvals approve {id}` done, and run the same again");
+    const ELSEWHERE: &str = "run it through a gateway that serves, where others can answer";
+    let advice = match (id, waiting) {
+        (None, _) => "run it again: the policy that is in force then decides".to_owned(),
+        (Some(_), AnswerWait::OnTerminal) => {
+            format!("run it on a terminal to be asked; or {ELSEWHERE}")
+        }
+        (Some(id), AnswerWait::ByOption) => format!("{}; or wait with --on-ask wait", approved(id)),
+        (Some(id), AnswerWait::Never) => approved(id),
+        (Some(_), AnswerWait::Nowhere) => ELSEWHERE.to_owned(),
+    };
+    failure.with_advice(advice)
+}
+
 fn question(approval: &v1::Approval) -> String {
     let reason = match approval.reason.as_str() {
         "" => String::new(),

@@ -21,7 +21,12 @@ use crate::{
             signals::TerminationSignals,
             stdio::{self, Input},
         },
-        gateway_link::{attached, connection::GatewayConnection, sessions::id_of},
+        gateway_link::{
+            approval_prompt::{self, AnswerWait},
+            attached,
+            connection::GatewayConnection,
+            sessions::id_of,
+        },
         request::{
             argument_values::EnvArgument,
             arguments::{GatewayArguments, real_workdir},
@@ -93,8 +98,10 @@ pub(in crate::cli) async fn exec(arguments: ExecArguments) -> Result<u8, CliErro
     };
     let request = client::terminal_in_bytes(request);
     let is_pty = request.pty.is_some();
-    let ended =
-        drive(&connection, request, &input, &mut signals).await.map_err(denial_remedy::advise_on_workdir)?;
+    let ended = drive(&connection, request, &input, &mut signals)
+        .await
+        .map_err(|failure| approval_prompt::advise(failure, AnswerWait::Never))
+        .map_err(denial_remedy::advise_on_workdir)?;
     if let (true, Some(terminal)) = (is_pty, &ended.terminal) {
         let request = v1::ReleaseTerminalRequest { terminal_id: terminal.id.clone(), ..Default::default() };
         if let Err(status) = connection.client().terminals.release_terminal(request).await {

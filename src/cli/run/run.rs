@@ -28,7 +28,7 @@ use crate::{
             stdio::{self, Input},
         },
         gateway_link::{
-            approval_prompt::{self, ApprovalMode, OnAskChoice},
+            approval_prompt::{self, AnswerWait, ApprovalMode, OnAskChoice},
             attached,
             background::running_or_started,
             connection::{GatewayConnection, Terminals},
@@ -125,6 +125,7 @@ pub(in crate::cli) async fn run_confined(arguments: RunArguments) -> Result<RunE
         );
         return started
             .await
+            .map_err(|failure| approval_prompt::advise(failure, AnswerWait::ByOption))
             .map_err(|failure| denial_remedy::advise(missing_program::advise(failure, &program)));
     }
     let input = match request.pty {
@@ -152,9 +153,10 @@ pub(in crate::cli) async fn run_confined(arguments: RunArguments) -> Result<RunE
         Some(connection) => connection,
         None => gateway.embed(input.given()).await?,
     };
+    let waiting = if connection.is_embedded() { AnswerWait::OnTerminal } else { AnswerWait::ByOption };
     let result = in_session(&connection, workspace, request, (&input, approval_mode), &mut signals).await;
     let result = result
-        .map_err(|failure| advise_on_approval(failure, &connection))
+        .map_err(|failure| approval_prompt::advise(failure, waiting))
         .map_err(|failure| denial_remedy::advise(missing_program::advise(failure, &program)));
     connection.close().await;
     result
@@ -163,24 +165,6 @@ pub(in crate::cli) async fn run_confined(arguments: RunArguments) -> Result<RunE
 /// The command cannot be given what it is to read.
 pub(in crate::cli) fn no_input(error: std::io::Error) -> CliError {
     CliError::caused_by("cannot pass stdin on to the command", error)
-}
-
-/// Where nobody could be asked: who can say yes, and how.
-pub(in crate::cli) fn advise_on_approval(failure: CliError, connection: &GatewayConnection) -> CliError {
-    if failure.reason != "APPROVAL_REQUIRED" {
-        return failure;
-    }
-    let is_over = failure.details.contains_key("state") || !failure.details.contains_key("approval_id");
-    let advice = if is_over {
-        "run it again: the policy that is in force then decides".to_owned()
-    } else if connection.is_embedded() {
-        "run it on a terminal to be asked, or through a gateway that serves, where others can answer"
-            .to_owned()
-    } else {
-        let id = failure.details.get("approval_id").map_or("ID", String::as_str);
-        format!("have `provost approvals approve {id}` done, and run it again; or wait with --on-ask wait")
-    };
-    failure.with_advice(advice)
 }
 
 /// Opens a session for the workspace, runs the command in it, and closes it.

@@ -18,6 +18,7 @@ use crate::{
             stdio::{self, Input, WriteOutcome},
         },
         gateway_link::{
+            approval_prompt::{self, AnswerWait},
             attached,
             connection::{GatewayConnection, Terminals},
             reconnect::Restarts,
@@ -107,8 +108,9 @@ pub(in crate::cli) async fn shell(arguments: ShellArguments) -> Result<u8, CliEr
     let named = arguments.gateway.gateway.as_deref();
     let connection = GatewayConnection::running_or_own(named, arguments.policies.as_deref(), None).await?;
     let result = in_session(&connection, workspace, create, &arguments.line, &mut signals).await;
+    let waiting = if connection.is_embedded() { AnswerWait::Nowhere } else { AnswerWait::Never };
     connection.close().await;
-    result
+    result.map_err(|failure| approval_prompt::advise(failure, waiting))
 }
 
 async fn in_session(

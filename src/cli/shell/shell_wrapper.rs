@@ -21,7 +21,11 @@ use crate::{
             signals::TerminationSignals,
             stdio::{self, Input},
         },
-        gateway_link::{attached, connection::GatewayConnection},
+        gateway_link::{
+            approval_prompt::{self, AnswerWait},
+            attached,
+            connection::GatewayConnection,
+        },
         request::{
             argument_values::EnvArgument,
             arguments::GatewayArguments,
@@ -29,7 +33,7 @@ use crate::{
         },
         run::{
             report::{RunEnd, RunReport},
-            run::{ShortfallNotice, TerminalRelease, advise_on_approval, drive_with, no_input},
+            run::{ShortfallNotice, TerminalRelease, drive_with, no_input},
             run_attached,
             run_control::unless_interrupted,
         },
@@ -115,7 +119,7 @@ pub(in crate::cli) async fn run(arguments: ShellWrapperArguments) -> Result<u8, 
     };
     let ended = in_agents_session(&connection, workspace, create, &input, &mut signals)
         .await
-        .map_err(|failure| advise_on_approval(failure, &connection))?;
+        .map_err(|failure| approval_prompt::advise(failure, AnswerWait::Never))?;
     let status = RunReport::of_line().print_end(&ended);
     if let (Some(carried), 0) = (carried, status) {
         carry(&connection, &carried, &ended).await;
