@@ -7,7 +7,7 @@ WORK = ROOT / "target" / "mutants"
 ORIGIN, TREE, BUILD, GUARD = WORK / "origin", WORK / "tree", WORK / "build", WORK / "guard"
 # Suites that run the library in their own process, and so are built with the mutants. The others run the program alone, and
 # are those of the checkout: a test that is written for a mutant runs without a build of the mutants.
-LINKED = ("lib", "audit", "runtime", "policy", "exec_gate", "gate")
+LINKED = ("lib", "kernel", "runtime", "gateway")
 
 
 def build(files):

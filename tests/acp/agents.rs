@@ -48,97 +48,6 @@ fn the_commands_of_claude_code_run_confined() {
     });
 }
 
-#[test]
-#[ignore = "long: .ci/long agents runs it"]
-fn the_commands_of_mistral_vibe_run_confined() {
-    // It needs a Python that is newer than that of some systems that CI runs on.
-    let Some(python) = newer_python() else {
-        println!("SKIPPED: no Python of 3.12 or later is here, which mistral-vibe needs");
-        return;
-    };
-    drive(|fixture, port| {
-        let sources = registry::sources("agents/vibe");
-        let requirements = sources.join("requirements.txt").display().to_string();
-        let python = python.display().to_string();
-        let directory = registry::installed("vibe", &sources, |directory| {
-            registry::venv(&python, directory, &["-r", &requirements])
-        })?;
-        let config = format!(
-            "active_model = \"loopback\"\nenable_telemetry = false\nenable_update_checks = false\n\
-             [[providers]]\nname = \"loopback\"\napi_base = \"http://127.0.0.1:{port}/v1\"\napi_key_env_var = \"\"\n\
-             [[models]]\nname = \"loopback\"\nprovider = \"loopback\"\nalias = \"loopback\"\n"
-        );
-        fs::create_dir(fixture.path("home/.vibe")).expect("directories can be made");
-        fs::write(fixture.path("home/.vibe/config.toml"), config).expect("files can be written");
-        Ok(Agent {
-            words: vec![directory.join("bin/vibe-acp").display().to_string()],
-            env: vec![("MISTRAL_API_KEY", "of no worth".to_owned())],
-        })
-    });
-}
-
-/// It runs commands itself, and its own shell is switched off by what is known of it: its commands come by the tools.
-#[test]
-#[ignore = "long: installs 350 MB from npm; .ci/long agents runs it"]
-fn the_commands_of_opencode_run_confined_by_its_name() {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/opencode");
-    let installed = registry::installed("opencode", &sources, |directory| {
-        for name in ["package.json", "package-lock.json"] {
-            fs::copy(sources.join(name), directory.join(name)).expect("files can be copied");
-        }
-        registry::npm(directory, &["ci"])
-    });
-    let (installed, node) = match (installed, registry::node()) {
-        (Ok(installed), Ok(node)) => (installed, node),
-        (Err(missing), _) | (_, Err(missing)) => return skip(&missing),
-    };
-    let fixture = Fixture::new();
-    let attack = format!(
-        "grep -E '^(Seccomp|NoNewPrivs):' /proc/self/status; echo gone > '{}'; echo in $(pwd)",
-        fixture.word("marker")
-    );
-    it_works_outside(&attack, &fixture.path("marker"));
-    let run = |line: &str| {
-        let model = Model::start("tests/acp/agents/model.py", [line]);
-        let provider = serde_json::json!({ "npm": "@ai-sdk/openai-compatible", "name": "loopback",
-            "options": { "baseURL": format!("http://127.0.0.1:{}/v1", model.port), "apiKey": "of no worth" },
-            "models": { "loopback": { "name": "loopback", "tool_call": true } } });
-        let settings = serde_json::json!({ "model": "loopback/loopback", "small_model": "loopback/loopback",
-            "autoupdate": false, "share": "disabled", "provider": { "loopback": provider } });
-        fs::create_dir_all(fixture.path("home/.config/opencode")).expect("directories can be made");
-        fs::write(fixture.path("home/.config/opencode/opencode.json"), settings.to_string())
-            .expect("files can be written");
-        let path = std::env::var("PATH").expect("there is a path");
-        let mut editor = Command::new("node");
-        editor
-            .arg(node.join("editor.mjs"))
-            .arg(fixture.path("report"))
-            .arg("plain")
-            .arg(fixture.path("workspace"));
-        editor
-            .args(["run", env!("CARGO_BIN_EXE_provost"), "acp", "--policies"])
-            .arg(fixture.path("policies"));
-        editor.args(["--agent", "opencode"]).env("HOME", fixture.path("home"));
-        editor.env(
-            "PATH",
-            format!("{}:{path}", installed.join("node_modules/opencode-linux-x64/bin").display()),
-        );
-        editor.env("OPENCODE_DISABLE_MODELS_FETCH", "1").env("OPENCODE_DISABLE_AUTOUPDATE", "1");
-        let said = fixture.run(&mut editor);
-        let report = fs::read(fixture.path("report")).expect("there is a report");
-        let report: Value = serde_json::from_slice(&report).expect("the report is JSON");
-        (report["verdicts"]["run"].as_str().unwrap_or_default().to_owned(), said)
-    };
-    let (verdict, said) = run(&attack);
-    for seen in ["Seccomp:\t2", "NoNewPrivs:\t1", &format!("in {}", fixture.word("workspace/run"))] {
-        assert!(verdict.contains(seen), "{seen:?} is not in {verdict:?}\n{said}");
-    }
-    assert!(said.contains("--confine-agent"), "its person is told: {said}");
-    fixture.marker_is_untouched();
-    let (verdict, said) = run("shred marker");
-    assert!(verdict.contains("nothing is shredded here"), "{verdict:?}\n{said}");
-}
-
 /// How often an agent is started again that fails by itself before it has asked for anything.
 const ATTEMPTS: usize = 3;
 
@@ -224,4 +133,100 @@ fn newer_python() -> Option<PathBuf> {
         let asked = Command::new(python).args(["-c", question]).stderr(Stdio::null()).status();
         asked.is_ok_and(|status| status.success())
     })
+}
+
+/// Run by `.ci/long` alone.
+mod nightly {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: .ci/long agents runs it"]
+    fn the_commands_of_mistral_vibe_run_confined() {
+        // It needs a Python that is newer than that of some systems that CI runs on.
+        let Some(python) = newer_python() else {
+            println!("SKIPPED: no Python of 3.12 or later is here, which mistral-vibe needs");
+            return;
+        };
+        drive(|fixture, port| {
+            let sources = registry::sources("agents/vibe");
+            let requirements = sources.join("requirements.txt").display().to_string();
+            let python = python.display().to_string();
+            let directory = registry::installed("vibe", &sources, |directory| {
+                registry::venv(&python, directory, &["-r", &requirements])
+            })?;
+            let config = format!(
+                "active_model = \"loopback\"\nenable_telemetry = false\nenable_update_checks = false\n\
+             [[providers]]\nname = \"loopback\"\napi_base = \"http://127.0.0.1:{port}/v1\"\napi_key_env_var = \"\"\n\
+             [[models]]\nname = \"loopback\"\nprovider = \"loopback\"\nalias = \"loopback\"\n"
+            );
+            fs::create_dir(fixture.path("home/.vibe")).expect("directories can be made");
+            fs::write(fixture.path("home/.vibe/config.toml"), config).expect("files can be written");
+            Ok(Agent {
+                words: vec![directory.join("bin/vibe-acp").display().to_string()],
+                env: vec![("MISTRAL_API_KEY", "of no worth".to_owned())],
+            })
+        });
+    }
+
+    /// It runs commands itself, and its own shell is switched off by what is known of it: its commands come by the tools.
+    #[test]
+    #[ignore = "long: installs 350 MB from npm; .ci/long agents runs it"]
+    fn the_commands_of_opencode_run_confined_by_its_name() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/opencode");
+        let installed = registry::installed("opencode", &sources, |directory| {
+            for name in ["package.json", "package-lock.json"] {
+                fs::copy(sources.join(name), directory.join(name)).expect("files can be copied");
+            }
+            registry::npm(directory, &["ci"])
+        });
+        let (installed, node) = match (installed, registry::node()) {
+            (Ok(installed), Ok(node)) => (installed, node),
+            (Err(missing), _) | (_, Err(missing)) => return skip(&missing),
+        };
+        let fixture = Fixture::new();
+        let attack = format!(
+            "grep -E '^(Seccomp|NoNewPrivs):' /proc/self/status; echo gone > '{}'; echo in $(pwd)",
+            fixture.word("marker")
+        );
+        it_works_outside(&attack, &fixture.path("marker"));
+        let run = |line: &str| {
+            let model = Model::start("tests/acp/agents/model.py", [line]);
+            let provider = serde_json::json!({ "npm": "@ai-sdk/openai-compatible", "name": "loopback",
+            "options": { "baseURL": format!("http://127.0.0.1:{}/v1", model.port), "apiKey": "of no worth" },
+            "models": { "loopback": { "name": "loopback", "tool_call": true } } });
+            let settings = serde_json::json!({ "model": "loopback/loopback", "small_model": "loopback/loopback",
+            "autoupdate": false, "share": "disabled", "provider": { "loopback": provider } });
+            fs::create_dir_all(fixture.path("home/.config/opencode")).expect("directories can be made");
+            fs::write(fixture.path("home/.config/opencode/opencode.json"), settings.to_string())
+                .expect("files can be written");
+            let path = std::env::var("PATH").expect("there is a path");
+            let mut editor = Command::new("node");
+            editor
+                .arg(node.join("editor.mjs"))
+                .arg(fixture.path("report"))
+                .arg("plain")
+                .arg(fixture.path("workspace"));
+            editor
+                .args(["run", env!("CARGO_BIN_EXE_provost"), "acp", "--policies"])
+                .arg(fixture.path("policies"));
+            editor.args(["--agent", "opencode"]).env("HOME", fixture.path("home"));
+            editor.env(
+                "PATH",
+                format!("{}:{path}", installed.join("node_modules/opencode-linux-x64/bin").display()),
+            );
+            editor.env("OPENCODE_DISABLE_MODELS_FETCH", "1").env("OPENCODE_DISABLE_AUTOUPDATE", "1");
+            let said = fixture.run(&mut editor);
+            let report = fs::read(fixture.path("report")).expect("there is a report");
+            let report: Value = serde_json::from_slice(&report).expect("the report is JSON");
+            (report["verdicts"]["run"].as_str().unwrap_or_default().to_owned(), said)
+        };
+        let (verdict, said) = run(&attack);
+        for seen in ["Seccomp:\t2", "NoNewPrivs:\t1", &format!("in {}", fixture.word("workspace/run"))] {
+            assert!(verdict.contains(seen), "{seen:?} is not in {verdict:?}\n{said}");
+        }
+        assert!(said.contains("--confine-agent"), "its person is told: {said}");
+        fixture.marker_is_untouched();
+        let (verdict, said) = run("shred marker");
+        assert!(verdict.contains("nothing is shredded here"), "{verdict:?}\n{said}");
+    }
 }

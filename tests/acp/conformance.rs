@@ -48,7 +48,7 @@ fn failed(report: &Value) -> Vec<(String, String)> {
 fn has_python() -> bool {
     let runs = Command::new("python3").arg("--version").output().is_ok();
     if !runs {
-        super::support::skip("python3 is not here");
+        crate::support::skip("python3 is not here");
     }
     runs
 }
@@ -138,8 +138,8 @@ fn defects_of_creating_killing_and_cutting_are_noticed() {
     fails_only("kills-one", &["TC-096"]);
 }
 
-/// One test for each defect.
-mod each_defect {
+/// One test for each defect, run by `.ci/long` alone.
+mod nightly {
     use super::fails_only;
 
     /// Each row is a defect of `plain.py` and the cases that are about it.

@@ -17,10 +17,8 @@ use nix::{
     unistd::Pid,
 };
 
-use super::{
-    fixture::Fixture,
-    support::{TestGroup, eventually},
-};
+use super::fixture::Fixture;
+use crate::support::{TestGroup, eventually};
 
 const ROUNDS: u64 = 8;
 const SEED: u64 = 0x5eed;

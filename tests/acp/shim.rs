@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    shim_peer::ShimPeer,
+    acp::shim_peer::ShimPeer,
     support::{mark, wait_for_sleepers},
 };
 

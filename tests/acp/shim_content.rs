@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::shim_peer::ShimPeer;
+use crate::acp::shim_peer::ShimPeer;
 
 /// The shipped policy without its demand for limits, and a rule that asks.
 fn asking_policy(directory: &Path) {

@@ -10,7 +10,8 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{shim_peer::ShimPeer, support::StdioServer};
+use super::shim_peer::ShimPeer;
+use crate::support::StdioServer;
 
 /// An editor that speaks version 2 too.
 fn later_editor(peer: &mut ShimPeer) -> Value {

@@ -9,7 +9,7 @@ use nix::{
 use serde_json::json;
 
 use crate::{
-    shim_peer::ShimPeer,
+    acp::shim_peer::ShimPeer,
     support::{mark, sleeping, wait_for_sleepers},
 };
 

@@ -5,8 +5,10 @@ use std::{collections::BTreeMap, fs};
 use serde_json::{Value, json};
 
 use crate::{
-    shim_content::{text_of, update},
-    shim_peer::ShimPeer,
+    acp::{
+        shim_content::{text_of, update},
+        shim_peer::ShimPeer,
+    },
     support::{Gateway, add_rule, mark, wait_for_sleepers},
 };
 

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::{
-    shim_peer::ShimPeer,
+    acp::shim_peer::ShimPeer,
     support::{Attack, Gateway},
 };
 

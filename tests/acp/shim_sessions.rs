@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::{
-    shim_peer::ShimPeer,
+    acp::shim_peer::ShimPeer,
     support::{mark, wait_for_sleepers},
 };
 

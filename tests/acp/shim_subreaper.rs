@@ -15,7 +15,7 @@ use nix::{
 use tempfile::TempDir;
 
 use crate::{
-    shim_peer::TIMEOUT,
+    acp::shim_peer::TIMEOUT,
     support::{mark, sleepers, sleeping, wait_for_sleepers},
 };
 

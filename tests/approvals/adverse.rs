@@ -3,8 +3,10 @@
 use tonic::Code;
 
 use crate::{
-    desk::{Desk, begin, gateway, outcome, refusal, touch, unattended},
-    disk::SmallDisk,
+    approvals::{
+        desk::{Desk, begin, gateway, outcome, refusal, touch, unattended},
+        disk::SmallDisk,
+    },
     support::{
         Session,
         api::{ApprovalDecision, ApprovalState},

@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    desk::{REASON, RULE, begin, gateway, outcome, refusal, touch, unattended},
+    approvals::desk::{REASON, RULE, begin, gateway, outcome, refusal, touch, unattended},
     support::{Gateway, Session, code, eventually, in_session, new_workspace},
 };
 
@@ -101,6 +101,37 @@ async fn status_and_reload_say_what_is_in_force_and_what_is_refused() {
     assert_eq!(status.status.code(), Some(1), "{status:?}");
     let text = String::from_utf8(status.stdout).expect("it is text");
     assert!(text.contains("REFUSED") && text.contains("more.toml:2:6") && text.contains('^'), "{text}");
+}
+
+/// What each way to run a command says of a question that nobody was asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_command_line_that_does_not_wait_says_how_its_question_is_answered() {
+    let gateway = gateway("");
+    let directory = new_workspace(&gateway, None);
+    let root = directory.to_str().expect("it is text");
+    let opened = run(&gateway, &["run", "--session", "kept", "--root", root, "--", "true"]).await;
+    assert_eq!(opened.status.code(), Some(0), "{opened:?}");
+    let mut shell = Command::new(env!("CARGO_BIN_EXE_provost-shell"));
+    shell.args(["-c", "touch made"]).env("PROVOST_SHELL_ROOT", root).current_dir(&directory);
+    shell.env("PROVOST_GATEWAY", format!("unix:{}", gateway.socket.display())).stdin(Stdio::null());
+    let ways = [
+        (provost(&gateway, &["run", "--root", root, "--", "touch", "made"]), true),
+        (provost(&gateway, &["run", "-d", "--root", root, "--", "touch", "made"]), true),
+        (provost(&gateway, &["exec", "kept", "touch", "made"]), false),
+        (provost(&gateway, &["shell", "--root", root, "--line", "touch made"]), false),
+        (shell, false),
+    ];
+    for (mut way, has_option) in ways {
+        let called = format!("{way:?}");
+        let output = tokio::task::spawn_blocking(move || way.output()).await.expect("no panic");
+        let output = output.expect("provost starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_ne!(output.status.code(), Some(0), "{called}: {said}");
+        assert!(said.contains("provost approvals approve appr_"), "{called}: {said}");
+        assert_eq!(said.contains("--on-ask wait"), has_option, "{called}: {said}");
+    }
+    assert!(!directory.join("made").exists());
+    gateway.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 use tonic::Code;
 
 use crate::{
-    desk::{Desk, begin, gateway, outcome, touch, unattended},
+    approvals::desk::{Desk, begin, gateway, outcome, touch, unattended},
     support::{
         Session,
         api::{ApprovalDecision, ApprovalState},

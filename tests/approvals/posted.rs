@@ -5,7 +5,7 @@ use std::fs;
 use tonic::Code;
 
 use crate::{
-    desk::{Desk, RULE, gateway, touch, unattended},
+    approvals::desk::{Desk, RULE, gateway, touch, unattended},
     support::{
         Command, Gateway, Session,
         api::{ApprovalDecision, ApprovalState, CreateTerminalRequest},
@@ -168,7 +168,7 @@ async fn another_policy_voids_what_was_asked_and_approved_under_the_one_before()
         let mut changes = desk.watch().await;
         let (asked, approved) = (post(touch(session, "a")).await, post(touch(session, "b")).await);
         desk.approve(&approved).await;
-        let waiting = crate::desk::begin(touch(session, "c"));
+        let waiting = crate::approvals::desk::begin(touch(session, "c"));
         for state in
             [ApprovalState::Pending, ApprovalState::Pending, ApprovalState::Approved, ApprovalState::Pending]
         {
@@ -178,7 +178,7 @@ async fn another_policy_voids_what_was_asked_and_approved_under_the_one_before()
         for _ in 0..3 {
             changes.must_be(ApprovalState::Superseded).await;
         }
-        let refused = crate::desk::refusal(waiting).await;
+        let refused = crate::approvals::desk::refusal(waiting).await;
         assert_eq!((refused.code, refused.reason.as_str()), (Code::PermissionDenied, "APPROVAL_REQUIRED"));
         assert_eq!(refused.meta("rule"), RULE);
         assert!(refused.message.contains("policy"), "it says why: {}", refused.message);

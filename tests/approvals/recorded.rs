@@ -5,7 +5,7 @@ use std::{process::Command, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    desk::{Desk, RULE, begin, gateway, outcome, refusal, touch, unattended},
+    approvals::desk::{Desk, RULE, begin, gateway, outcome, refusal, touch, unattended},
     support::{
         Gateway,
         api::{ApprovalDecision, ApprovalState, ResolveApprovalRequest},

@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use tonic::{Code, transport::Channel};
 
 use crate::{
-    desk::{RULE, gateway, touch},
+    approvals::desk::{RULE, gateway, touch},
     support::{
         Caller, Refusal,
         api::{
@@ -177,7 +177,7 @@ async fn broken_files_leave_the_policy_in_force_and_status_says_where() {
         if is_root() {
             // Who may not read the files is told the place, and not what stands there.
             rename_over(&file, "[[rule]]\nid = 'secret name\n");
-            let other = crate::reload::policies(&gateway.caller_as(54_321).await);
+            let other = crate::approvals::reload::policies(&gateway.caller_as(54_321).await);
             let refused =
                 until(&other, "the refusal", |policy| policy.load_problem.is_some()).await.load_problem;
             let refused = refused.expect("it was refused");
@@ -212,7 +212,7 @@ async fn a_hangup_and_a_call_load_at_once_and_a_stranger_may_not_call() {
     assert_eq!(policy.generation, 2);
     assert_eq!(policy.load_problem.expect("it was refused").line, 1);
     if is_root() {
-        let mut other = crate::reload::policies(&gateway.caller_as(54_321).await);
+        let mut other = crate::approvals::reload::policies(&gateway.caller_as(54_321).await);
         let refused =
             Refusal::from(other.reload_policy(ReloadPolicyRequest {}).await.expect_err("it may not"));
         assert_eq!((refused.code, refused.reason.as_str()), (Code::PermissionDenied, "NOT_AN_ADMINISTRATOR"));

@@ -7,7 +7,7 @@ use provost::proto::v1::approval::Command;
 use tonic::Code;
 
 use crate::{
-    desk::{Desk, REASON, RULE, begin, gateway, outcome, refusal, touch, unattended},
+    approvals::desk::{Desk, REASON, RULE, begin, gateway, outcome, refusal, touch, unattended},
     support::{
         Gateway, Options, Refusal, Session, Terminal,
         api::{ApprovalDecision, ApprovalState, CreateTerminalRequest, ResolveApprovalRequest},

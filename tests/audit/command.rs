@@ -8,7 +8,7 @@ use std::{
 
 use provost::journal::JournalDirectory;
 
-use crate::{options, written};
+use crate::audit::{options, written};
 
 fn audit(directory: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_provost"))

@@ -8,7 +8,7 @@ use provost::journal::{
     FaultKind, Integrity, Journal, JournalDirectory, JournalFile, JournalKey, JournalOptions, verify,
 };
 
-use crate::{
+use crate::audit::{
     options, report, report_with,
     tampering::{forged, put, small},
     written,

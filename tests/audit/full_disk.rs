@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use provost::journal::{AppendError, Health, Journal, Record, WriteStep};
 
-use crate::{assert_intact, kill, options};
+use crate::audit::{assert_intact, kill, options};
 
 struct SmallDisk<'a>(&'a Path);
 
@@ -51,7 +51,7 @@ fn a_full_disk_refuses_records_and_recovers_by_itself() {
         assert!(matches!(journal.append(&kill(n)), Err(AppendError::Unwritable(_))));
     }
     // Not even half a record is left behind.
-    assert_eq!(crate::report(&directory).torn_line, None);
+    assert_eq!(crate::audit::report(&directory).torn_line, None);
     fs::remove_file(&ballast).unwrap();
     journal.append(&kill(written)).unwrap();
     assert!(matches!(journal.health(), Health::Writable));
@@ -67,7 +67,7 @@ fn a_journal_opens_on_a_full_disk_and_is_written_when_there_is_room() {
     let root = tempfile::tempdir().unwrap();
     let Some(disk) = small_disk(root.path()) else { return };
     let directory = root.path().join("journal");
-    crate::written(options(&directory), 3);
+    crate::audit::written(options(&directory), 3);
     let ballast = root.path().join("ballast");
     // As much as fits.
     let _ = fs::write(&ballast, vec![0; 512 * 1024]);

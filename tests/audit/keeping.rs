@@ -17,7 +17,7 @@ use provost::journal::{
     Retention, SyncRule,
 };
 
-use crate::{assert_intact, kill, options, written};
+use crate::audit::{assert_intact, kill, options, written};
 
 /// A clock that shows what it is told.
 #[derive(Clone, Default)]
@@ -79,7 +79,7 @@ fn a_deletion_that_was_interrupted_is_explained_and_another_one_is_not() {
     for (path, _) in &before {
         let _ = fs::remove_file(path);
     }
-    assert_eq!(crate::report(&directory).faults[0].kind, FaultKind::MissingFile);
+    assert_eq!(crate::audit::report(&directory).faults[0].kind, FaultKind::MissingFile);
 }
 
 #[test]

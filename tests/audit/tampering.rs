@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use provost::journal::{FaultKind, Integrity, Journal, JournalDirectory, JournalKey, Signing};
 use sha2::{Digest as _, Sha256};
 
-use crate::{assert_intact, kill, options, report, report_with, written};
+use crate::audit::{assert_intact, kill, options, report, report_with, written};
 
 /// A closed journal of one file: record 1 opens the file, 2..=n+1 are ours.
 pub(crate) fn small(records: u64) -> (tempfile::TempDir, PathBuf, Vec<String>) {

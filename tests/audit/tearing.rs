@@ -12,7 +12,7 @@ use provost::journal::{
     Entries, Integrity, Journal, JournalDirectory, JournalDirectoryError, OpenError, RecordFilter,
 };
 
-use crate::{assert_intact, kill, options, report, written};
+use crate::audit::{assert_intact, kill, options, report, written};
 
 const WRITER: &str = "PROVOST_TEST_JOURNAL_WRITER";
 
@@ -36,7 +36,7 @@ fn what_was_acknowledged_survives_kill_9_and_the_next_start_goes_on() {
     let mut acknowledged = 0;
     for round in 1..=3_u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "tearing::writer_process", "--nocapture", "--test-threads=1"])
+            .args(["--exact", "audit::tearing::writer_process", "--nocapture", "--test-threads=1"])
             .env(WRITER, &directory)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::{
+use crate::cli::{
     fixture::{Place, code, shown, stderr, stdout},
     serving::Gateway,
 };

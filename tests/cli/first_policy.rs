@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use crate::fixture::{Place, code, shown, stderr, stdout};
+use crate::cli::fixture::{Place, code, shown, stderr, stdout};
 
 fn provost(place: &Place, arguments: &[&str]) -> Output {
     let mut command = place.provost();

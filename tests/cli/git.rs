@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use crate::fixture::{Place, code, shown, stderr, stdout};
+use crate::cli::fixture::{Place, code, shown, stderr, stdout};
 
 /// A caller's configuration: a name, and what must not come with it.
 const CONFIGURATION: &str = "[user]\n\tname = \"Ann \\\"A\\\" Other\"\n\temail = ann@example.org\n[credential]\n\thelper = !cat \

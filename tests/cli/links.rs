@@ -7,7 +7,7 @@ use std::{
     process::Stdio,
 };
 
-use crate::{
+use crate::cli::{
     fixture::{Place, Running, code, eventually, shown, stderr, stdout},
     serving::Gateway,
 };

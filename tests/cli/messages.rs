@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::fixture::{Place, code, shown, stderr};
+use crate::cli::fixture::{Place, code, shown, stderr};
 
 /// Lets a shell run, and of what it starts only echo.
 const NARROW: &str = "[[rule]]\nid = 'shells'\ndecision = 'allow'\nargv = [['sh', 'echo'], '**']\n\

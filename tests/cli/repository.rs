@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use crate::fixture::{Place, code, final_object, shown, stderr, stdout};
+use crate::cli::fixture::{Place, code, final_object, shown, stderr, stdout};
 
 /// Makes a repository with one commit.
 const REPOSITORY: &str = "git init -q . && git config user.name A && git config user.email a@b.c && \

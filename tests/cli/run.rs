@@ -1,6 +1,6 @@
 //! `provost run`.
 
-use crate::programs::lacks;
+use crate::support::programs::lacks;
 use std::{
     fs,
     io::{Read, Write},

@@ -1,9 +1,9 @@
 //! Sessions with a name: several `provost run` meet in one, and nobody else does. A gateway that ends when it is idle.
 
-use crate::programs::lacks;
+use crate::support::programs::lacks;
 use std::{fs, process::Output, process::Stdio};
 
-use crate::{
+use crate::cli::{
     fixture::{Place, Running, code, eventually, shown, stderr, stdout},
     serving::Gateway,
 };

@@ -13,7 +13,7 @@ use nix::{
     sys::signal::Signal,
 };
 
-use crate::{
+use crate::cli::{
     fixture::{Place, Running, code, eventually, mark, processes_with, shown, stderr, stdout},
     serving::Gateway,
 };

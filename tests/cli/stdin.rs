@@ -9,9 +9,11 @@ use std::{
 };
 
 use crate::{
-    fixture::{Place, Running, code, shown, stdout},
-    serving::Gateway,
-    stdin_scripts::SCRIPTS,
+    cli::{
+        fixture::{Place, Running, code, shown, stdout},
+        serving::Gateway,
+    },
+    support::stdin_scripts::SCRIPTS,
 };
 
 /// Ways to run arguments, as a function of bash.

@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
-use crate::fixture::{Place, code, shown, stderr, stdout};
+use crate::cli::fixture::{Place, code, shown, stderr, stdout};
 
 /// An ELF file of i386 that does `exit(7)`.
 fn program() -> Vec<u8> {

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use crate::fixture::{Place, code, shown, stderr, stdout};
+use crate::cli::fixture::{Place, code, shown, stderr, stdout};
 
 /// A home of its own with something that no command may see.
 fn home(place: &Place) -> PathBuf {

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::{
+use crate::cli::{
     fixture::{Place, code, shown, stdout},
     serving::Gateway,
 };

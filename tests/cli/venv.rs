@@ -9,9 +9,11 @@ use std::{
 };
 
 use crate::{
-    fixture::{Place, code, shown, stderr, stdout},
-    programs::lacks,
-    serving::Gateway,
+    cli::{
+        fixture::{Place, code, shown, stderr, stdout},
+        serving::Gateway,
+    },
+    support::programs::lacks,
 };
 
 fn program(path: &Path, text: &str) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    kernel::{ABOUT_THE_MACHINE, DIRECTORIES_ABOUT_THE_MACHINE},
+    confinement::kernel::{ABOUT_THE_MACHINE, DIRECTORIES_ABOUT_THE_MACHINE},
     support::{Gateway, Process, Session, api::Network, in_session, is_root},
 };
 

@@ -1,11 +1,11 @@
 //! The effective confinement of a command, as one list that is compared with the expected one: a line more, less or other fails.
 //!
-//! Descriptors, environment, ids and mounts have tests of their own in [`crate::effective_confinement`].
+//! Descriptors, environment, ids and mounts have tests of their own in [`crate::confinement::effective_confinement`].
 
 use std::collections::BTreeMap;
 
 use crate::{
-    effective_confinement::{Confinement, confinement_in},
+    confinement::effective_confinement::{Confinement, confinement_in},
     support::{Attack, Gateway, Process, in_session, is_root, run_outside},
 };
 

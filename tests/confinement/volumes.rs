@@ -12,7 +12,7 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    covered::{USER, gateways, outside},
+    confinement::covered::{USER, gateways, outside},
     support::{Gateway, Mounted, Session, code, is_root, skip},
 };
 

@@ -14,8 +14,12 @@ use nix::{
 };
 
 use crate::{
-    states::begin_state,
-    supervisor::{LAST_SUBORDINATE, Tree, gateway_with_subordinate_ids, ordinary_gateway, ordinary_session},
+    escalation::{
+        states::begin_state,
+        supervisor::{
+            LAST_SUBORDINATE, Tree, gateway_with_subordinate_ids, ordinary_gateway, ordinary_session,
+        },
+    },
     support::{
         Gateway, Process, Session, Terminal,
         api::{ExitCause, TerminalState},

@@ -15,8 +15,10 @@ use nix::{
 };
 
 use crate::{
-    hung::{STATES, supervisor_in},
-    states::begin_state,
+    escalation::{
+        hung::{STATES, supervisor_in},
+        states::begin_state,
+    },
     support::{Attack, Gateway, Options, Process, Session, eventually},
 };
 

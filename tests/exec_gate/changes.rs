@@ -4,8 +4,10 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use crate::{
     attack::{Attack, run_outside},
-    execs::RULES,
-    sandbox::{Gateway, Sandbox, can_launch},
+    exec_gate::{
+        execs::RULES,
+        sandbox::{Gateway, Sandbox, can_launch},
+    },
 };
 
 const TOOL: &str =

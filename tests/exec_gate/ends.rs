@@ -18,7 +18,7 @@ use provost::{
     sys::namespace,
 };
 
-use crate::{
+use crate::exec_gate::{
     execs::RULES,
     sandbox::{Gateway, Sandbox, can_launch, eventually},
 };

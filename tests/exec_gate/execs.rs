@@ -6,7 +6,7 @@ use provost::proto::gate::{exec_denied::Cause, report};
 
 use crate::{
     attack::{Attack, run_outside},
-    sandbox::{Sandbox, can_launch},
+    exec_gate::sandbox::{Sandbox, can_launch},
 };
 
 /// `cat` and `rm` are denied, `echo`, `true` and `ls` allowed.

@@ -8,7 +8,7 @@ use provost::proto::gate::exec_denied::Cause;
 
 use crate::{
     attack::{Attack, run_outside},
-    sandbox::{Sandbox, can_launch},
+    exec_gate::sandbox::{Sandbox, can_launch},
 };
 
 /// How long each race takes; `PROVOST_RACE_SECONDS` says otherwise.

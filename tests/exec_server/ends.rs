@@ -9,7 +9,7 @@ use nix::{
 use serde_json::{Value, json};
 
 use crate::{
-    peer::{Peer, uri},
+    exec_server::peer::{Peer, uri},
     support::{Gateway, mark, wait_for_sleepers},
 };
 

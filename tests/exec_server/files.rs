@@ -11,7 +11,7 @@ use nix::{sys::stat::Mode, unistd::mkfifo};
 use serde_json::{Value, json};
 
 use crate::{
-    peer::{Peer, encoded, text, uri},
+    exec_server::peer::{Peer, encoded, text, uri},
     support::{Gateway, add_rule},
 };
 

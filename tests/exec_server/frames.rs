@@ -10,8 +10,10 @@ use nix::sys::socket::{setsockopt, sockopt::RcvBuf};
 use serde_json::json;
 
 use crate::{
-    peer::{Peer, encoded},
-    socket::{ListeningServer, OPENING, Socket, answered},
+    exec_server::{
+        peer::{Peer, encoded},
+        socket::{ListeningServer, OPENING, Socket, answered},
+    },
     support::{Gateway, Process},
 };
 

@@ -14,8 +14,10 @@ use nix::{
 use serde_json::json;
 
 use crate::{
-    peer::uri,
-    socket::{ListeningServer, OPENING},
+    exec_server::{
+        peer::uri,
+        socket::{ListeningServer, OPENING},
+    },
     support::{self, Gateway, Process, eventually, is_root},
 };
 

@@ -10,7 +10,7 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    socket::ListeningServer,
+    exec_server::socket::ListeningServer,
     support::{self, Gateway, is_root, mark, wait_for_sleepers},
 };
 

@@ -11,9 +11,7 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    codex::block_in,
-    peer::Peer,
-    socket,
+    exec_server::{nightly::codex::block_in, peer::Peer, socket},
     support::{Gateway, Person, StdioServer},
 };
 

@@ -10,10 +10,8 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{
-    socket::Socket,
-    support::{Gateway, StdioServer, directory_with_workspace},
-};
+use super::socket::Socket;
+use crate::support::{Gateway, StdioServer, directory_with_workspace};
 
 /// A server and its client.
 pub(crate) struct Peer {

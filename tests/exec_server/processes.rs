@@ -5,7 +5,7 @@ use std::{fs, process::Command};
 use serde_json::{Value, json};
 
 use crate::{
-    peer::{Peer, encoded, text, uri},
+    exec_server::peer::{Peer, encoded, text, uri},
     support::{Gateway, deny_touch},
 };
 

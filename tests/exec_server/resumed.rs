@@ -6,8 +6,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use crate::{
-    peer::{Peer, encoded},
-    socket::ListeningServer,
+    exec_server::{
+        peer::{Peer, encoded},
+        socket::ListeningServer,
+    },
     support::{Gateway, mark, wait_for_sleepers},
 };
 

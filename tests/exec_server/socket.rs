@@ -21,7 +21,8 @@ use tokio_tungstenite::tungstenite::{
     protocol::{CloseFrame, Role},
 };
 
-use crate::{peer::Peer, support::Gateway};
+use super::peer::Peer;
+use crate::support::Gateway;
 
 /// How long anything may take on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(120);

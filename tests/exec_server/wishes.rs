@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    peer::{Peer, encoded, uri},
+    exec_server::peer::{Peer, encoded, uri},
     support::{Gateway, StdioServer, directory_with_workspace},
 };
 

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Output};
 
-use crate::{person::Person, walk::shown};
+use crate::firsthour::{person::Person, walk::shown};
 
 struct Desk {
     person: Person,

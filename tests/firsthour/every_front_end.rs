@@ -16,8 +16,10 @@ use std::{
 use tempfile::TempDir;
 
 use crate::{
-    front_ends::{ALL, Desk, FrontEnd, Owner, Seat, VENV},
-    person::Person,
+    firsthour::{
+        front_ends::{ALL, Desk, FrontEnd, Owner, Seat, VENV},
+        person::Person,
+    },
     support::{lacks, skip},
 };
 
@@ -225,8 +227,8 @@ fn writes_through_no_link(scene: &Scene, seat: &mut Seat<'_>) {
         _ => desk.by_gateway("provost", &[]),
     };
     let output = command.args(arguments).output().expect("provost starts");
-    assert!(!output.status.success(), "{}", crate::walk::shown(&output));
-    assert_eq!(desk.outside("cat ~/target"), "mine\n", "{}", crate::walk::shown(&output));
+    assert!(!output.status.success(), "{}", crate::firsthour::walk::shown(&output));
+    assert_eq!(desk.outside("cat ~/target"), "mine\n", "{}", crate::firsthour::walk::shown(&output));
 }
 
 /// E: at the start, and within a tree.
@@ -263,7 +265,7 @@ fn takes_of_stdin_what_is_read(_: &Scene, seat: &mut Seat<'_>) {
     }
     let output = shell.output().expect("a shell is there");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(printed, "got\na\ngot\nb\ngot\nc\n", "{}", crate::walk::shown(&output));
+    assert_eq!(printed, "got\na\ngot\nb\ngot\nc\n", "{}", crate::firsthour::walk::shown(&output));
 }
 
 /// H: and what to use instead, in the front end's own words; programs get what has ended as data.

@@ -27,10 +27,12 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::{
-    acp_peer::ShimPeer,
-    libraries::{Library, Missing},
-    mcp_peer, peer,
-    person::Person,
+    firsthour::{
+        acp_peer::ShimPeer,
+        libraries::{Library, Missing},
+        mcp_peer, peer,
+        person::Person,
+    },
     support::{Caller, DEADLINE, Refusal, RunResult, StdioServer, api, skip},
 };
 
@@ -143,7 +145,7 @@ impl Desk {
             .status();
         assert!(copied.is_ok_and(|status| status.success()), "the shell can be copied");
         let furnished = person.outside(furnish, &named);
-        assert!(furnished.status.success(), "{}", crate::walk::shown(&furnished));
+        assert!(furnished.status.success(), "{}", crate::firsthour::walk::shown(&furnished));
         let (place, mut serve) = match owner {
             Owner::Person => (home.join("gateway"), person.command(person.provost(), &home)),
             Owner::Root => {
@@ -273,7 +275,7 @@ impl Desk {
             self.by_gateway("provost", arguments).output().expect("provost starts")
         };
         let held = output(&["run", "-d", "--session", "held", "--", "true"]);
-        assert!(held.status.success(), "{}", crate::walk::shown(&held));
+        assert!(held.status.success(), "{}", crate::firsthour::walk::shown(&held));
         let terminal = String::from_utf8_lossy(&held.stdout).trim().to_owned();
         let listed: Value =
             serde_json::from_slice(&output(&["ps", "-o", "json"]).stdout).expect("it is JSON");

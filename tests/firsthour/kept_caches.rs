@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
+use crate::firsthour::{
     caches::{Home, Serving, text},
     person::Person,
     walk::shown,

@@ -2,7 +2,7 @@
 
 use std::{fs, process::Output};
 
-use crate::{
+use crate::firsthour::{
     caches::{Home, text},
     person::Person,
     toolchains,

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{person::Person, signing::Signer, walk::shown};
+use crate::firsthour::{person::Person, signing::Signer, walk::shown};
 
 /// A server for one user, with a host key of its own.
 struct Server {

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{person::Person, toolchains, walk::shown};
+use crate::firsthour::{person::Person, toolchains, walk::shown};
 
 /// Longer than a tool takes on a slow machine that is refused at once, and shorter than any of them tries again.
 const AT_ONCE: Duration = Duration::from_secs(40);
@@ -173,12 +173,17 @@ fn a_command_of_a_session_says_nothing_of_what_another_did_not_reach() {
 
 #[test]
 #[ignore = "long: takes a toolchain of Rust"]
-fn npm_pip_and_cargo_say_at_once_that_there_is_no_network_as_root() {
-    Person::root().into_iter().for_each(tools_must_say_so_at_once);
-}
-
-#[test]
-#[ignore = "long: takes a toolchain of Rust"]
 fn npm_pip_and_cargo_say_at_once_that_there_is_no_network_as_an_ordinary_user() {
     Person::ordinary().into_iter().for_each(tools_must_say_so_at_once);
+}
+
+/// Run by `.ci/long` alone.
+mod nightly {
+    use super::*;
+
+    #[test]
+    #[ignore = "long: takes a toolchain of Rust"]
+    fn npm_pip_and_cargo_say_at_once_that_there_is_no_network_as_root() {
+        Person::root().into_iter().for_each(tools_must_say_so_at_once);
+    }
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{person::Person, walk::shown};
+use crate::firsthour::{person::Person, walk::shown};
 
 /// A request to sign a login: session, user authentication, user, service, method (RFC 4252, section 7).
 const LOGIN: &str = r"

@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use crate::{person::Person, walk::shown};
+use crate::firsthour::{person::Person, walk::shown};
 
 /// rustup with one toolchain. False, and said, where the user of the tests has none.
 pub(crate) fn rustup(person: &Person) -> bool {

@@ -14,7 +14,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
 
-use crate::{
+use crate::firsthour::{
     front_ends::{Desk, FrontEnd, Owner},
     person::Person,
 };
@@ -109,7 +109,7 @@ fn long_text() -> String {
 fn logs_lose_nothing(desk: &Desk) {
     let started = desk.by_gateway("provost", &["run", "-d", "--", "sh", "-c", PRINT]).output();
     let started = started.expect("provost starts");
-    assert!(started.status.success(), "{}", crate::walk::shown(&started));
+    assert!(started.status.success(), "{}", crate::firsthour::walk::shown(&started));
     let terminal = String::from_utf8_lossy(&started.stdout).trim().to_owned();
     let logs = Unblocked::start(desk.by_gateway("provost", &["logs", "-f", &terminal]));
     assert!(logs.finish() == printed().as_bytes(), "something of the output is lost");

@@ -2,7 +2,7 @@
 
 use std::{os::unix::process::ExitStatusExt, path::PathBuf, process::Output};
 
-use crate::person::Person;
+use crate::firsthour::person::Person;
 
 /// One line, for a shell.
 #[derive(Debug, Clone, Copy)]

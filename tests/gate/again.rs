@@ -6,9 +6,11 @@ use provost::proto::v1::{ApprovalDecision, ApprovalState, ExecDenialCause};
 use serde_json::Value;
 
 use crate::{
-    questions::Approver,
+    gate::{
+        questions::Approver,
+        told::{RULE, gateway, records, script},
+    },
     support::{Session, code, eventually},
-    told::{RULE, gateway, records, script},
 };
 
 /// `touch` in three directories, of which execvp(3) tries one after the other as long as it is told EACCES.

@@ -5,9 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command, sync::
 use provost::proto::v1::{ApprovalDecision, ApprovalState, ExecDenialCause};
 
 use crate::{
-    questions::Approver,
+    gate::{questions::Approver, told::records},
     support::{Gateway, Session, add_rule, code, eventually, in_session, skip, within},
-    told::records,
 };
 
 fn rules(policy: &mut toml::Table) {

@@ -4,8 +4,8 @@
 
 use std::{fs, path::Path, sync::Arc};
 
+use crate::gate::told::{RULE, without_gate};
 use crate::support::{Gateway, Options, Session, add_rule, code};
-use crate::told::{RULE, without_gate};
 
 /// What the lines hide: denied by a rule, and harmless.
 const TARGET: [&str; 2] = ["touch", "published"];
@@ -95,18 +95,28 @@ async fn no_line_gets_round(shells: &[&str], every: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_fifth_line_of_the_corpus_runs_in_dash_what_a_rule_denies() {
-    no_line_gets_round(&SHELLS[..1], 5).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "long: .ci/run runs it"]
-async fn no_line_of_the_corpus_runs_in_dash_what_a_rule_denies() {
-    no_line_gets_round(&SHELLS[..1], 1).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long: .ci/long execs runs it"]
 async fn no_line_of_the_corpus_runs_in_any_shell_what_a_rule_denies() {
     no_line_gets_round(&SHELLS, 1).await;
+}
+
+/// Run by `.ci/long` alone.
+mod nightly {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "long: .ci/run runs it"]
+    async fn no_line_of_the_corpus_runs_in_dash_what_a_rule_denies() {
+        no_line_gets_round(&SHELLS[..1], 1).await;
+    }
+}
+
+/// Shorter forms of what CI runs whole.
+mod brief {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn no_fifth_line_of_the_corpus_runs_in_dash_what_a_rule_denies() {
+        no_line_gets_round(&SHELLS[..1], 5).await;
+    }
 }

@@ -1,9 +1,11 @@
 //! Every exec is judged and counted, also those that come while no gateway runs.
 
 use crate::{
-    reports::allowed_count,
+    gate::{
+        reports::allowed_count,
+        told::{gateway, records, script},
+    },
     support::{Session, code, eventually},
-    told::{gateway, records, script},
 };
 
 /// Runs so many programs one after another, kills the gateway half-way, and adds up what the journal says in the end.
@@ -36,8 +38,13 @@ async fn two_thousand_execs_add_up_although_the_gateway_is_killed_in_the_middle(
     add_up_over_a_crash(2_000).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "long: .ci/long execs runs it"]
-async fn fifty_thousand_execs_add_up_although_the_gateway_is_killed_in_the_middle() {
-    add_up_over_a_crash(50_000).await;
+/// Run by `.ci/long` alone.
+mod nightly {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "long: .ci/long execs runs it"]
+    async fn fifty_thousand_execs_add_up_although_the_gateway_is_killed_in_the_middle() {
+        add_up_over_a_crash(50_000).await;
+    }
 }

@@ -9,8 +9,8 @@ use provost::proto::v1::{
 use tonic::transport::Channel;
 
 use crate::{
+    gate::told::{gateway, records, script},
     support::{Caller, Session, code, seconds, within},
-    told::{gateway, records, script},
 };
 
 /// A person at a gateway.

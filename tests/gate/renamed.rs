@@ -5,9 +5,8 @@ use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 use provost::proto::v1::{ApprovalDecision, ApprovalState};
 
 use crate::{
-    questions::Approver,
+    gate::{questions::Approver, told::without_gate},
     support::{Gateway, Session, add_rule, code, in_session, within},
-    told::without_gate,
 };
 
 fn rules(policy: &mut toml::Table) {

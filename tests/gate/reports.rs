@@ -6,9 +6,11 @@ use provost::proto::v1::{ReloadPolicyRequest, policies_client::PoliciesClient};
 use serde_json::Value;
 
 use crate::{
-    disk::{SmallDisk, becomes},
+    gate::{
+        disk::{SmallDisk, becomes},
+        told::{RULE, gateway, gateway_with, records, records_in, script},
+    },
     support::{EndOfInput, Gateway, Options, Session, code, eventually, within},
-    told::{RULE, gateway, gateway_with, records, records_in, script},
 };
 use tonic_health::pb::health_check_response::ServingStatus;
 

@@ -9,8 +9,8 @@ use std::{
 };
 
 use crate::{
+    gate::told::{RULE, gateway, records, without_gate},
     support::{Attack, Gateway, Session, add_rule, code, in_session},
-    told::{RULE, gateway, records, without_gate},
 };
 
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";

@@ -3,8 +3,8 @@
 use std::fs;
 
 use crate::{
+    gate::told::{RULE, records, rules},
     support::{Gateway, Options, Session, code, is_root},
-    told::{RULE, records, rules},
 };
 
 /// The limits of the shipped profile need a v2 tree, by which a command's processes are killed together.

@@ -7,8 +7,8 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 use provost::proto::v1::ExecDenialCause;
 
 use crate::{
+    gate::told::without_gate,
     support::{Gateway, Session, code, in_session},
-    told::without_gate,
 };
 
 /// Whether a tool of the host is one that a sandbox shows.

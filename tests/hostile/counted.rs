@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::{
-    principals::number,
+    hostile::principals::number,
     support::{Attack, Gateway, Options, Session, is_root, run_outside, skip},
 };
 

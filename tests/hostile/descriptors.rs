@@ -13,7 +13,7 @@ use std::{
 use tonic::Code;
 
 use crate::{
-    flood::{ATTACKER, the_victim_is_served},
+    hostile::flood::{ATTACKER, the_victim_is_served},
     support::{Gateway, Options, Refusal, Session, api::CreateSessionRequest, is_root, skip, within},
 };
 

@@ -4,7 +4,7 @@
 use std::fs;
 
 use crate::{
-    principals::number,
+    hostile::principals::number,
     support::{Attack, Gateway, Session, Terminal, is_root, run_outside, skip},
 };
 

@@ -5,7 +5,7 @@
 use tonic::Code;
 
 use crate::{
-    flood::{ATTACKER, Flood, the_victim_is_served},
+    hostile::flood::{ATTACKER, Flood, the_victim_is_served},
     support::{
         Gateway, Refusal, Session,
         api::{GetOutputRequest, GetOutputResponse},

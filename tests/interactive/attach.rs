@@ -5,7 +5,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Streaming};
 
 use crate::{
-    keyboard::{InPty, Keyboard, shell},
+    interactive::keyboard::{InPty, Keyboard, shell},
     support::{
         Gateway, Refusal, Session, Terminal,
         api::{

@@ -3,13 +3,15 @@
 use provost::{display::size::ScreenSize, screen::emulator::Emulator};
 
 use crate::{
-    keyboard::{InPty, Keyboard, shell},
+    interactive::{
+        keyboard::{InPty, Keyboard, shell},
+        window::Window,
+    },
     support::{
         Gateway, Session, Terminal,
         api::{SnapshotScreenRequest, screens_client::ScreensClient},
         code, eventually, in_session, within,
     },
-    window::Window,
 };
 
 fn address(gateway: &Gateway) -> String {

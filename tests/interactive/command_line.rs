@@ -5,13 +5,15 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::Signal;
 
 use crate::{
-    keyboard::{InPty, Keyboard, shell},
+    interactive::{
+        keyboard::{InPty, Keyboard, shell},
+        window::Window,
+    },
     support::{
         Gateway, Session,
         api::{CreateTerminalRequest, StdinMode},
         code, eventually, in_session, skip,
     },
-    window::Window,
 };
 
 /// A directory that can be a workspace.

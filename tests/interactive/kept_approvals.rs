@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 use crate::{
-    shell_line::{KeptShellCalls, kept, request},
+    interactive::shell_line::{KeptShellCalls, kept, request},
     support::{
         Gateway, Session, add_rule,
         api::{

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use tonic::Code;
 
 use crate::{
-    keyboard::Keyboard,
-    shell_line::{KeptShellCalls, Ran, kept, quiet, request},
+    interactive::{
+        keyboard::Keyboard,
+        shell_line::{KeptShellCalls, Ran, kept, quiet, request},
+    },
     support::{
         Gateway, Session, Terminal, add_rule,
         api::{LineDoubt, LineEnding, ShellActivity},
@@ -402,12 +404,17 @@ async fn many_lines(lines: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forty_lines_in_fish_are_answered_rightly() {
-    many_lines(40).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long: 1,000 lines"]
 async fn a_thousand_lines_in_fish_are_answered_rightly() {
     many_lines(1_000).await;
+}
+
+/// Shorter forms of what CI runs whole.
+mod brief {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn forty_lines_in_fish_are_answered_rightly() {
+        many_lines(40).await;
+    }
 }

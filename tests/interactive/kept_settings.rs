@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use crate::{
-    kept_shell::shells,
-    shell_line::{KeptShellCalls, Ran, kept, request},
+    interactive::{
+        kept_shell::shells,
+        shell_line::{KeptShellCalls, Ran, kept, request},
+    },
     support::{
         Gateway, Session, Terminal,
         api::{LineDoubt, LineEnding, outcome::End},

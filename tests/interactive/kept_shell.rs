@@ -5,8 +5,10 @@ use std::{sync::Arc, time::Duration};
 use tonic::Code;
 
 use crate::{
-    keyboard::{InPty, Keyboard},
-    shell_line::{KeptShellCalls, kept, queued, quiet, request},
+    interactive::{
+        keyboard::{InPty, Keyboard},
+        shell_line::{KeptShellCalls, kept, queued, quiet, request},
+    },
     support::{
         EndOfInput, Gateway, Session, Terminal, add_rule,
         api::{
@@ -539,12 +541,17 @@ async fn many_lines(lines: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forty_lines_in_each_shell_are_answered_rightly() {
-    many_lines(40).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long: 1,000 lines in each of four shells; fish has its own"]
 async fn a_thousand_lines_in_each_shell_are_answered_rightly() {
     many_lines(1_000).await;
+}
+
+/// Shorter forms of what CI runs whole.
+mod brief {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn forty_lines_in_each_shell_are_answered_rightly() {
+        many_lines(40).await;
+    }
 }

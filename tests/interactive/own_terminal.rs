@@ -9,10 +9,12 @@ use provost::{
 };
 
 use crate::{
-    command_line::address,
-    keyboard::{InPty, Keyboard},
+    interactive::{
+        command_line::address,
+        keyboard::{InPty, Keyboard},
+        window::Window,
+    },
     support::{Gateway, Session, Terminal, code, eventually, in_session},
-    window::Window,
 };
 
 /// What a full-screen program asks for, in the words of printf(1), and what it draws.

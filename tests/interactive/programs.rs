@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use crate::{
-    keyboard::{InPty, Keyboard},
+    interactive::keyboard::{InPty, Keyboard},
     support::{
         Gateway, Session, Terminal,
         api::{SnapshotScreenRequest, screens_client::ScreensClient},

@@ -5,7 +5,7 @@ use std::time::Instant;
 use tonic::Code;
 
 use crate::{
-    keyboard::{INTERRUPT, InPty, Keyboard, LONG_GRACE, SUSPEND, shell},
+    interactive::keyboard::{INTERRUPT, InPty, Keyboard, LONG_GRACE, SUSPEND, shell},
     support::{
         EndOfInput, Gateway, Options, Refusal, Session,
         api::{self, ExitCause, OutputMode, Pty, StdinMode},

@@ -3,7 +3,7 @@
 use tonic::Streaming;
 
 use crate::{
-    keyboard::InPty,
+    interactive::keyboard::InPty,
     support::{
         Refusal, Session, Terminal,
         api::{

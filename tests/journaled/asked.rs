@@ -9,9 +9,8 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    audit, directory,
+    journaled::{audit, directory, tailing::Tail},
     support::{Gateway, Options, Session, eventually, in_session, is_root, skip},
-    tailing::Tail,
 };
 
 /// `provost audit` that is told of the gateway by the environment.
@@ -53,7 +52,7 @@ async fn what_the_gateway_is_asked_for_is_what_the_files_have() {
     session.command("true").env("LD_PRELOAD", "x").refusal().await;
     session.close().await;
     let files = directory(&gateway);
-    crate::record(&files, "the session's end", |record| record["kind"] == "session_closed").await;
+    crate::journaled::record(&files, "the session's end", |record| record["kind"] == "session_closed").await;
     for arguments in [
         &["query"][..],
         &["query", "-o", "json"],
@@ -136,7 +135,7 @@ async fn root_asks_by_principal_at_the_gateway_and_in_the_files() {
     for session in [&one, &other] {
         session.close().await;
         let is_end = |record: &Value| record["kind"] == "session_closed" && record["session"] == *session.id;
-        crate::record(&directory(&gateway), "the session's end", is_end).await;
+        crate::journaled::record(&directory(&gateway), "the session's end", is_end).await;
     }
     let by = |more: &[&'static str]| [&["query", "-o", "json", "--principal", "uid:4004"], more].concat();
     let denied = by(&["--decision", "deny"]);
@@ -153,7 +152,7 @@ async fn a_gateway_is_followed_from_its_last_records_on() {
     let gateway = Gateway::start();
     in_session(&gateway, async |session| {
         session.command("true").finish().await;
-        crate::record(&directory(&gateway), "the end", |record| record["kind"] == "exit").await;
+        crate::journaled::record(&directory(&gateway), "the end", |record| record["kind"] == "exit").await;
         let arguments = ["tail", "--follow", "-o", "json", "-n", "1", "--session", &session.id];
         let mut process =
             command(&gateway, &arguments).stdout(Stdio::piped()).spawn().expect("provost can be started");

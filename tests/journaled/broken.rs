@@ -5,9 +5,7 @@ use std::{fs, path::Path, process::Command};
 use tonic_health::pb::health_check_response::ServingStatus;
 
 use crate::{
-    directory,
-    disk::becomes,
-    must_be_intact, records,
+    journaled::{directory, disk::becomes, must_be_intact, records},
     support::{Gateway, Options, Session, eventually, within},
 };
 

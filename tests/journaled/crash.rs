@@ -5,9 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::{
-    directory, kinds, must_be_intact, records,
+    journaled::{directory, kinds, must_be_intact, records, verified},
     support::{Gateway, Session, eventually},
-    verified,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use crate::{
-    directory, must_be_intact, records,
+    journaled::{directory, must_be_intact, records},
     support::{
         Gateway, Options, Refusal, Session, Terminal,
         api::{Bypass, ReportBypassRequest},

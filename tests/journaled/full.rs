@@ -13,8 +13,10 @@ use tonic::Code;
 use tonic_health::pb::health_check_response::ServingStatus;
 
 use crate::{
-    disk::{SmallDisk, becomes},
-    kinds, must_be_intact, record, records,
+    journaled::{
+        disk::{SmallDisk, becomes},
+        kinds, must_be_intact, record, records,
+    },
     support::{Gateway, Refusal, Session, api::TerminalState, eventually},
 };
 

@@ -6,13 +6,12 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::{
-    directory, kinds, must_be_intact, record, records,
+    journaled::{directory, kinds, must_be_intact, record, records, verified},
     support::{
         Gateway, Options, Refusal, Session, add_rule,
         api::{CloseSessionRequest, CreateSessionRequest, ListSessionsRequest},
         eventually, in_session, within,
     },
-    verified,
 };
 
 fn of<'a>(records: &'a [Value], kind: &str) -> &'a Value {

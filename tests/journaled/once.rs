@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::{
-    audit, directory, must_be_intact,
+    journaled::{audit, directory, must_be_intact},
     support::{Gateway, Session},
 };
 

@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use crate::{
-    directory, must_be_intact,
+    journaled::{directory, must_be_intact},
     support::{EndOfInput, Gateway, Options, Session},
 };
 
@@ -22,7 +22,7 @@ async fn no_value_no_input_no_output_and_no_secret_is_ever_in_the_journal() {
     fs::write(&policy, format!("{text}\n{grant}")).expect("it can be written");
     gateway.signal(nix::sys::signal::Signal::SIGHUP);
     let journal = root.path().join("journal");
-    crate::record(&journal, "the new policy", |record| {
+    crate::journaled::record(&journal, "the new policy", |record| {
         record["kind"] == "policy_loaded" && record["generation"] == 2
     })
     .await;

@@ -7,10 +7,8 @@ use std::{
 };
 
 use crate::{
-    audit,
-    disk::journaling_in,
+    journaled::{audit, disk::journaling_in, verified},
     support::{Session, skip},
-    verified,
 };
 
 /// A key of one's own: private and public half.

@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    directory,
+    journaled::directory,
     support::{DEADLINE, Gateway, in_session},
 };
 

@@ -5,8 +5,7 @@ use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 use serde_json::json;
 
 use crate::{
-    acp_peer::ShimPeer,
-    mcp_peer, peer,
+    lifecycle::{acp_peer::ShimPeer, mcp_peer, peer},
     support::{
         Gateway, Process, api::ExitCause, code, directory_with_workspace, eventually, in_session, is_root,
         lacks, mark, seconds, skip, sleepers,

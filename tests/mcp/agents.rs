@@ -12,7 +12,7 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    libraries::{Library, Missing, run_bounded},
+    mcp::libraries::{Library, Missing, run_bounded},
     support::{self, Gateway, Model},
 };
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    peer::{Peer, id, text},
+    mcp::peer::{Peer, id, text},
     support::Gateway,
 };
 

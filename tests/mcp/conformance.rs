@@ -8,8 +8,10 @@ use std::{
 };
 
 use crate::{
-    http::HttpServer,
-    libraries::{Library, Missing, run_bounded},
+    mcp::{
+        http::HttpServer,
+        libraries::{Library, Missing, run_bounded},
+    },
     support::{self, Gateway},
 };
 

@@ -9,8 +9,10 @@ use nix::{
 use serde_json::{Value, json};
 
 use crate::{
-    peer::{Peer, id, text},
-    permission,
+    mcp::{
+        peer::{Peer, id, text},
+        permission,
+    },
     support::{Gateway, mark, sleeping, wait_for_sleepers},
 };
 

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::json;
 
 use crate::{
-    peer::{Peer, id, text},
+    mcp::peer::{Peer, id, text},
     support::Gateway,
 };
 

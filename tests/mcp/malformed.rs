@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{peer::Peer, support::Gateway};
+use crate::{mcp::peer::Peer, support::Gateway};
 
 #[test]
 fn a_message_that_cannot_be_read_is_answered_and_the_next_one_is_read() {

@@ -4,8 +4,10 @@
 use std::process::Command;
 
 use crate::{
-    http::HttpServer,
-    libraries::{Library, Missing, run_bounded},
+    mcp::{
+        http::HttpServer,
+        libraries::{Library, Missing, run_bounded},
+    },
     support::{self, Gateway},
 };
 

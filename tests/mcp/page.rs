@@ -10,9 +10,11 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    agents::claude_code,
-    libraries::{Missing, run_bounded},
-    peer::Peer,
+    mcp::{
+        agents::claude_code,
+        libraries::{Missing, run_bounded},
+        peer::Peer,
+    },
     support::{self, Gateway, Person},
 };
 

@@ -6,7 +6,7 @@ use std::{fs, path::Path, process::Command, sync::Arc};
 use serde_json::{Value, json};
 
 use crate::{
-    peer::{Peer, text, uri},
+    mcp::peer::{Peer, text, uri},
     support::{Gateway, Options, add_rule, require_gate},
 };
 

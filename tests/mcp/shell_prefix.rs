@@ -15,8 +15,10 @@ use nix::{
 use tempfile::TempDir;
 
 use crate::{
-    agents::{claude_code, model, offline},
-    libraries::{Missing, run_bounded},
+    mcp::{
+        agents::{claude_code, model, offline},
+        libraries::{Missing, run_bounded},
+    },
     support::{self, Gateway, Process, deny_touch, mark, sleepers, wait_for_sessions_end, wait_for_sleepers},
 };
 

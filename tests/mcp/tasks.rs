@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
 use crate::{
-    permission,
+    mcp::permission,
     support::{Gateway, within},
 };
 

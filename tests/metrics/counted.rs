@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use crate::{
-    scrape::{Metrics, address, gateway, parsed, scrape, until},
+    metrics::scrape::{Metrics, address, gateway, parsed, scrape, until},
     support::{
         Caller, Gateway, Options, Session, add_rule,
         api::{

@@ -8,7 +8,7 @@ use tokio::{
 };
 
 use crate::{
-    scrape::{ask, gateway, scrape},
+    metrics::scrape::{ask, gateway, scrape},
     support::{Options, Session, code, in_session, within},
 };
 

@@ -1,8 +1,10 @@
 //! A journal that cannot be written is seen, and that it can be again.
 
 use crate::{
-    disk::{SmallDisk, journaling_in},
-    scrape::{address, scrape, until},
+    metrics::{
+        disk::{SmallDisk, journaling_in},
+        scrape::{address, scrape, until},
+    },
     support::{in_session, within},
 };
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    scrape::{gateway, scrape},
+    metrics::scrape::{gateway, scrape},
     support::Options,
 };
 

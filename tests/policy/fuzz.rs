@@ -28,7 +28,7 @@ use provost::{
     },
 };
 
-use crate::{dice::Dice, shipped};
+use crate::policy::{dice::Dice, shipped};
 
 const DIALECTS: [Dialect; 3] = [Dialect::Posix, Dialect::Bash, Dialect::Other];
 

@@ -20,7 +20,7 @@ use provost::policy::{
     },
 };
 
-use crate::{dice::Dice, fuzz};
+use crate::policy::{dice::Dice, fuzz};
 
 const PARTS: &[&str] = &[
     "aa",

@@ -4,7 +4,7 @@
 use std::{fs, sync::Arc};
 
 use crate::{
-    lines::{Until, must_be_whole, printing, starts, stop},
+    restart::lines::{Until, must_be_whole, printing, starts, stop},
     support::{
         Caller, Gateway, Options, Process, Session,
         api::{ExitCause, TerminalState},

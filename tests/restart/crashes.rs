@@ -7,9 +7,11 @@ use std::{
 };
 
 use crate::{
-    alone::each_its_own,
-    lines::{Until, must_be_whole, starts, stop},
-    lost::kill_sandboxes,
+    restart::{
+        alone::each_its_own,
+        lines::{Until, must_be_whole, starts, stop},
+        lost::kill_sandboxes,
+    },
     support::{
         Attack, Caller, Gateway, Terminal,
         api::{self, CloseSessionRequest, CreateSessionRequest, CreateTerminalRequest, TerminalState},

@@ -14,8 +14,10 @@ use nix::{
 use tonic::Code;
 
 use crate::{
-    lines::{Until, printing, stop},
-    lost::kill_sandboxes,
+    restart::{
+        lines::{Until, printing, stop},
+        lost::kill_sandboxes,
+    },
     support::{
         Gateway, Mounted, Options, Process, Session, Terminal, code, eventually, is_root, skip, within,
     },

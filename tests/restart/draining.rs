@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use tonic::Code;
 
 use crate::{
-    lines::{Until, must_be_whole, printing, starts, stop},
+    restart::lines::{Until, must_be_whole, printing, starts, stop},
     support::{
         Follow, Gateway, Options, Process, RunResult, Session,
         api::{OutputStream, TerminalState},

@@ -9,8 +9,10 @@ use nix::{
 use tonic::Code;
 
 use crate::{
-    alone::{Place, each_its_own},
-    lines::{Until, must_be_whole, printing, starts, stop},
+    restart::{
+        alone::{Place, each_its_own},
+        lines::{Until, must_be_whole, printing, starts, stop},
+    },
     support::{
         Follow, Gateway, Process, Refusal, Session, Terminal,
         api::{self, ExitCause, OutputStream, TerminalState},
@@ -65,11 +67,6 @@ async fn must_be_lost(terminal: &Terminal) -> api::Outcome {
         other => panic!("{other:?}"),
     }
     outcome
-}
-
-#[tokio::test]
-async fn twenty_commands_that_are_lost_without_a_gateway_are_told_as_lost_once_and_never_run_again() {
-    commands_that_are_lost_are_told_as_lost_once_and_never_run_again(20).await;
 }
 
 #[tokio::test]
@@ -332,4 +329,14 @@ async fn a_request_whose_terminal_may_be_running_out_of_reach_is_not_run_again()
     assert_eq!(starts(&session.workspace, "once"), 1);
     session.close().await;
     gateway.stop();
+}
+
+/// Shorter forms of what CI runs whole.
+mod brief {
+    use super::*;
+
+    #[tokio::test]
+    async fn twenty_commands_that_are_lost_without_a_gateway_are_told_as_lost_once_and_never_run_again() {
+        commands_that_are_lost_are_told_as_lost_once_and_never_run_again(20).await;
+    }
 }

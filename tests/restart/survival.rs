@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use crate::{
-    lines::{Until, must_be_whole, printing, starts, stop},
+    restart::lines::{Until, must_be_whole, printing, starts, stop},
     support::{
         Collected, Follow, Gateway, Options, Process, Refusal, Session,
         api::{
@@ -12,11 +12,6 @@ use crate::{
         code, eventually, in_session, within,
     },
 };
-
-#[tokio::test]
-async fn twenty_commands_survive_four_kills_of_the_gateway() {
-    survive(2, 10, 4).await;
-}
 
 #[tokio::test]
 #[ignore = "long: .ci/run runs it"]
@@ -240,5 +235,15 @@ fn take(read: &mut Vec<u8>, event: Option<StreamOutputResponse>) {
         }
         Some(stream_output_response::Event::End(_)) => {}
         other => panic!("{other:?} after {} bytes", read.len()),
+    }
+}
+
+/// Shorter forms of what CI runs whole.
+mod brief {
+    use super::*;
+
+    #[tokio::test]
+    async fn twenty_commands_survive_four_kills_of_the_gateway() {
+        survive(2, 10, 4).await;
     }
 }

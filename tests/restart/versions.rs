@@ -7,8 +7,10 @@
 use std::path::PathBuf;
 
 use crate::{
-    alone::each_its_own,
-    lines::{Until, must_be_whole, printing, starts, stop},
+    restart::{
+        alone::each_its_own,
+        lines::{Until, must_be_whole, printing, starts, stop},
+    },
     support::{Gateway, Options, Process, Session, code},
 };
 

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::user::{NOBODYS_ID, shown, text};
+use crate::rootless::user::{NOBODYS_ID, shown, text};
 
 /// Whose workspace it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

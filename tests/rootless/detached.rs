@@ -11,7 +11,7 @@ use nix::{
     unistd::{Pid, getpgid},
 };
 
-use crate::user::{User, shown, text};
+use crate::rootless::user::{User, shown, text};
 
 /// The gateways that this user's binary serves as.
 fn gateways(binary: &Path) -> Vec<Pid> {

@@ -4,8 +4,8 @@
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use crate::{
-    stdin_scripts::SCRIPTS,
-    user::{User, shown, text},
+    rootless::user::{User, shown, text},
+    support::stdin_scripts::SCRIPTS,
 };
 
 /// Writes to what stdin is, and lets everybody change it.

@@ -1,6 +1,6 @@
 //! The command line where the system gives no more threads: it says so and ends, whichever thread is refused.
 
-use crate::user::{NOBODYS_ID, User, shown, text};
+use crate::rootless::user::{NOBODYS_ID, User, shown, text};
 
 /// What the command line answers with when it is the one that failed.
 const OWN_FAILURE: i32 = 125;

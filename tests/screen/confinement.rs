@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, fs};
 
-use crate::harness::{Stage, TERMINAL, size};
+use crate::screen::harness::{Stage, TERMINAL, size};
 
 fn status(pid: i32) -> Vec<(String, String)> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::harness::{Stage, TERMINAL, size};
+use crate::screen::harness::{Stage, TERMINAL, size};
 
 /// Numbers of a linear congruential generator.
 struct Random(u64);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use provost::display::mode::Modes;
 
-use crate::harness::{Stage, TERMINAL, eventually, lines, size};
+use crate::screen::harness::{Stage, TERMINAL, eventually, lines, size};
 
 #[tokio::test]
 async fn a_screen_shows_what_was_written_and_the_next_change() {

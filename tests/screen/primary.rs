@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tonic::{Code, Streaming};
 
 use crate::{
-    api::{in_pty, screens},
+    screen::api::{in_pty, screens},
     support::{
         Gateway, Session,
         api::{

@@ -13,7 +13,7 @@ use provost::{
     screen::emulator::Emulator,
 };
 
-use crate::{
+use crate::screen::{
     cases::{CASES, Case, DIFFERENCES},
     harness::{Stage, TERMINAL, size},
     vttest,

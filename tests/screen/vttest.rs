@@ -1,13 +1,13 @@
 //! The screens of vttest, as recordings of a run in a pseudo-terminal of ours: one for each menu, with a marker at each screen.
 //!
-//! They are recorded again with `cargo test --test screen -- --ignored the_screens_of_vttest_are_recorded`.
+//! They are recorded again with `cargo test --test gateway -- --ignored the_screens_of_vttest_are_recorded`.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::{
-    cases::Case,
+    screen::cases::Case,
     support::{
         EndOfInput, Gateway, Session, Terminal,
         api::{CreateTerminalRequest, Pty, StdinMode},
@@ -102,17 +102,22 @@ async fn record(session: &Session, menu: &str, keys: &[&str]) -> String {
     cast
 }
 
-#[tokio::test]
-#[ignore = "records tests/screen/data again, for which it needs vttest"]
-async fn the_screens_of_vttest_are_recorded() {
-    in_session(&Gateway::shared(), async |session| {
-        if session.sh("command -v vttest").finish().await.text().is_empty() {
-            return skip("vttest is not in the sandbox");
-        }
-        for (menu, keys) in MENUS {
-            let cast = record(session, menu, keys).await;
-            fs::write(recording(menu), cast).expect("a recording can be written");
-        }
-    })
-    .await;
+/// Run by `.ci/long` alone.
+mod nightly {
+    use super::*;
+
+    #[tokio::test]
+    #[ignore = "records tests/screen/data again, for which it needs vttest"]
+    async fn the_screens_of_vttest_are_recorded() {
+        in_session(&Gateway::shared(), async |session| {
+            if session.sh("command -v vttest").finish().await.text().is_empty() {
+                return skip("vttest is not in the sandbox");
+            }
+            for (menu, keys) in MENUS {
+                let cast = record(session, menu, keys).await;
+                fs::write(recording(menu), cast).expect("a recording can be written");
+            }
+        })
+        .await;
+    }
 }

@@ -9,9 +9,8 @@ use std::{
 };
 
 use crate::{
-    Armed, VALUE, armed,
+    secrets::{Armed, VALUE, armed, with_secret},
     support::{Attack, Options, Session, Terminal, is_root, run_outside, skip},
-    with_secret,
 };
 
 /// The value that the rules of `printenv` and `dash` give.

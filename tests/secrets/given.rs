@@ -5,9 +5,8 @@ use std::{fs, process::Command as Process};
 use tonic::Code;
 
 use crate::{
-    VALUE, armed, covered,
+    secrets::{VALUE, armed, covered, with_secret, write_secret},
     support::{Session, api::EnvVar, code},
-    with_secret, write_secret,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -3,9 +3,8 @@
 use std::process::Command as Process;
 
 use crate::{
-    Armed, VALUE, armed, covered,
+    secrets::{Armed, VALUE, armed, covered, with_secret, write_secret},
     support::{Collected, EndOfInput, Follow, RunResult, Session, Terminal, api::OutputStream, eventually},
-    with_secret, write_secret,
 };
 
 /// Prints the value byte by byte, each in a write of its own, with a pause after some.

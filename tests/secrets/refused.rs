@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::symlink, process::Command as Process};
 use serde_json::Value;
 
 use crate::{
-    VALUE, armed,
+    secrets::{VALUE, armed, with_secret, write_secret},
     support::{
         Gateway, Session,
         api::{
@@ -14,7 +14,6 @@ use crate::{
         },
         code, within,
     },
-    with_secret, write_secret,
 };
 
 /// The decisions that are written, oldest first.

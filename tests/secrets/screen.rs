@@ -3,7 +3,7 @@
 use tonic::Code;
 
 use crate::{
-    Armed,
+    secrets::{Armed, with_secret},
     support::{
         Session, Terminal,
         api::{
@@ -11,7 +11,6 @@ use crate::{
             screens_client::ScreensClient,
         },
     },
-    with_secret,
 };
 
 fn in_pty(request: &mut CreateTerminalRequest) {

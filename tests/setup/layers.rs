@@ -24,7 +24,10 @@ use provost::{
     sys::rights::Rights,
 };
 
-use crate::{CLEANUP, Place, mounted::Mounted, privileged};
+use crate::{
+    mounted::Mounted,
+    setup::{CLEANUP, Place, privileged},
+};
 
 fn adapted(mut spec: SandboxSpec, adapt: impl FnOnce(&mut Profile)) -> SandboxSpec {
     let mut profile = (*spec.profile).clone();

@@ -73,7 +73,7 @@ fn every_protection_is_named_once_and_what_is_not_there_says_why_and_how_to_get_
         if first.is_empty() {
             continue;
         }
-        let deadline = std::time::Instant::now() + crate::CLEANUP;
+        let deadline = std::time::Instant::now() + crate::setup::CLEANUP;
         while first.iter().any(|name| group.path.join(name).exists()) {
             assert!(std::time::Instant::now() < deadline, "{first:?} in {:?}", group.path);
             std::thread::yield_now();

@@ -6,8 +6,10 @@ use std::{fs, path::Path};
 use serde_json::Value;
 
 use crate::{
-    blocks::{block, blocks, lines},
-    readme::{AGENT, agent_behind, succeeded, text},
+    shown::{
+        blocks::{block, blocks, lines},
+        readme::{AGENT, agent_behind, succeeded, text},
+    },
     support::Person,
 };
 

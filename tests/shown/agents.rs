@@ -2,7 +2,7 @@
 
 use crate::support::lacks;
 use crate::{
-    readme::{AGENT, agent_behind, at, succeeded, text},
+    shown::readme::{AGENT, agent_behind, at, succeeded, text},
     support::{Gateway, Person},
 };
 

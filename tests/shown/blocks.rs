@@ -74,7 +74,10 @@ const BLOCKS: [(&str, &str, Held); 51] = [
     (
         "docs/agents.md",
         "approval_policy",
-        By("tests/exec_server/codex.rs", "the_commands_and_file_edits_of_codex_happen_in_the_sandbox"),
+        By(
+            "tests/exec_server/nightly/codex.rs",
+            "the_commands_and_file_edits_of_codex_happen_in_the_sandbox",
+        ),
     ),
     (
         "docs/agents.md",

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::{
-    readme::{succeeded, text},
+    shown::readme::{succeeded, text},
     support::Person,
 };
 

@@ -9,8 +9,10 @@ use std::{
 };
 
 use crate::{
-    blocks::{block, lines},
-    readme::{forwarded, http_status, npm_project, succeeded, text, web_server},
+    shown::{
+        blocks::{block, lines},
+        readme::{forwarded, http_status, npm_project, succeeded, text, web_server},
+    },
     support::{Gateway, Person},
 };
 

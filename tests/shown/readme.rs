@@ -12,7 +12,7 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    blocks::lines,
+    shown::blocks::lines,
     support::{Gateway, Person, StdioServer},
 };
 

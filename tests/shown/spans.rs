@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    blocks::{Held, PAGES, must_be_there, read},
-    readme::succeeded,
+    shown::{
+        blocks::{Held, PAGES, must_be_there, read},
+        readme::succeeded,
+    },
     support::Person,
 };
 use Held::{By, Not};

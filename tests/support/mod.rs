@@ -18,10 +18,11 @@ mod pattern;
 mod person;
 mod policy;
 mod process_state;
-mod programs;
+pub mod programs;
 mod session;
 mod sleepers;
 mod status;
+pub mod stdin_scripts;
 mod stdio_server;
 mod wait;
 

@@ -3,8 +3,8 @@
 use std::fs;
 
 use crate::{
-    program, real,
     support::{Gateway, code, in_session, skip},
+    swapped::{program, real},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -5,8 +5,8 @@ use std::{fs, os::unix::fs::symlink, path::Path};
 use tonic::Code;
 
 use crate::{
-    Again, exchange, gateway, program, real,
     support::{Attack, Command, Gateway, Session, eventually, in_session},
+    swapped::{Again, exchange, gateway, program, real},
 };
 
 /// What came of many commands while the attacker was at work.

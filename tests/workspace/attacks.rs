@@ -5,8 +5,8 @@ use crate::support::lacks;
 use std::fs;
 
 use crate::{
-    REPOSITORY, gateway, outside, session, shown,
     support::{Session, api::WorkspaceAction},
+    workspace::{REPOSITORY, gateway, outside, session, shown},
 };
 
 /// One way: what the host has, what the command does, and what a person does then. `x.sh` leaves the mark.
@@ -286,14 +286,6 @@ fn mark(session: &Session) -> std::path::PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_every_third_way_nothing_is_run_by_peoples_tools() {
-    if lacks(&["python3"]) {
-        return;
-    }
-    nothing_is_run_by_peoples_tools(WAYS.iter().step_by(3)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long: .ci/run runs it"]
 async fn nothing_that_a_command_leaves_is_run_by_peoples_tools() {
     if lacks(&["python3"]) {
@@ -376,4 +368,17 @@ async fn a_directory_that_was_closed_to_its_owner_is_looked_at_when_it_opens() {
     assert_eq!(outside(&session.workspace, "git config -f c/d/.git/config core.fsmonitor"), "");
     session.close().await;
     gateway.stop();
+}
+
+/// Shorter forms of what CI runs whole.
+mod brief {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn by_every_third_way_nothing_is_run_by_peoples_tools() {
+        if lacks(&["python3"]) {
+            return;
+        }
+        nothing_is_run_by_peoples_tools(WAYS.iter().step_by(3)).await;
+    }
 }

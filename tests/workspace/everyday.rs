@@ -1,8 +1,8 @@
 //! Everyday git inside changes nothing that is dangerous, and nothing of it is undone or told.
 
 use crate::{
-    REPOSITORY, gateway, outside, session, shown,
     support::{code, eventually, within},
+    workspace::{REPOSITORY, gateway, outside, session, shown},
 };
 
 /// What people and agents do, one command each.

@@ -1,7 +1,7 @@
 //! Ways by which git runs code although no key of its configuration, and no hook, says so in plain words: as for the other
 //! ways, nothing of it is run where changes are undone.
 
-use crate::attacks::{Way, nothing_is_run_by_peoples_tools};
+use crate::workspace::attacks::{Way, nothing_is_run_by_peoples_tools};
 
 /// Two branches with a conflict, and a program that a strategy of merges can name by its path.
 const DIVERGED: &str = "git checkout -qb t; echo 2 > file; git commit -qam 2; echo 3 > b; git add b; git commit -qm 3; \
@@ -90,12 +90,17 @@ const WAYS: &[Way] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn by_every_third_of_gits_own_ways_nothing_is_run() {
-    nothing_is_run_by_peoples_tools(WAYS.iter().step_by(3)).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "long: .ci/run runs it"]
 async fn by_none_of_gits_own_ways_anything_is_run() {
     nothing_is_run_by_peoples_tools(WAYS.iter()).await;
+}
+
+/// Shorter forms of what CI runs whole.
+mod brief {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn by_every_third_of_gits_own_ways_nothing_is_run() {
+        nothing_is_run_by_peoples_tools(WAYS.iter().step_by(3)).await;
+    }
 }

@@ -1,7 +1,7 @@
 //! Ways by which a command leaves code where nothing is looked at, or a link in place of what is looked at: as for the
 //! other ways, nothing of it is run where changes are undone.
 
-use crate::{
+use crate::workspace::{
     attacks::{Way, nothing_is_run_by_peoples_tools},
     gateway, outside, session, shown,
 };

@@ -1,7 +1,7 @@
 //! What an accepted file stands for: the target of a link, and what a configuration names, by whichever spelling and in
 //! whichever work tree of the repository. A command's change of it is undone as a change of the file itself is.
 
-use crate::attacks::{Way, nothing_is_run_by_peoples_tools};
+use crate::workspace::attacks::{Way, nothing_is_run_by_peoples_tools};
 
 const LINKS: &[Way] = &[
     Way {

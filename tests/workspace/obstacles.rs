@@ -5,12 +5,12 @@ use crate::support::lacks;
 use std::fs;
 
 use crate::{
-    REPOSITORY, gateway, outside, session, shown,
     support::{
         Session,
         api::{WorkspaceAction, WorkspaceChange},
         is_root, skip,
     },
+    workspace::{REPOSITORY, gateway, outside, session, shown},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,8 +1,8 @@
 //! Large workspaces, several sessions in one, and a gateway that is killed while commands run.
 
 use crate::{
-    REPOSITORY, gateway, outside, session, shown,
     support::{Session, api::WorkspaceAction, eventually},
+    workspace::{REPOSITORY, gateway, outside, session, shown},
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,12 +4,12 @@
 use std::{fs, path::PathBuf, process::Command};
 
 use crate::{
-    REPOSITORY, gateway, outside, session, shown,
     support::{
         Gateway, Options, RunResult, Session,
         api::{CreateSessionRequest, WorkspaceAction},
         is_root, new_workspace, skip,
     },
+    workspace::{REPOSITORY, gateway, outside, session, shown},
 };
 
 const DANGEROUS: &str = "git config core.fsmonitor ./x";

@@ -1,0 +1,3 @@
+//! Run by `.ci/long` alone.
+
+mod more_agents;

@@ -1,0 +1,236 @@
+//! Holds what the pages say about the code: tests that promises name, constants that limits name, files that pages
+//! point to.
+//!
+//! Reads text and runs nothing. It cannot know whether a test holds its promise, only that it is there.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The requirements, by their letters: T terminals, P interactive terminals, S security, A ACP, O operations.
+const REQUIREMENTS: [(char, usize); 5] = [('T', 16), ('P', 7), ('S', 12), ('A', 5), ('O', 11)];
+
+#[test]
+fn every_requirement_has_its_row() {
+    let page = read("docs/promises.md");
+    for (letter, count) in REQUIREMENTS {
+        for number in 1..=count {
+            let row = format!("| {letter}{number} |");
+            let rows: Vec<&str> = page.lines().filter(|line| line.starts_with(&row)).collect();
+            assert_eq!(rows.len(), 1, "docs/promises.md has {} rows for {letter}{number}", rows.len());
+            let says = rows[0].contains('`') || rows[0].contains("Not yet") || rows[0].contains("Not built");
+            assert!(says, "names neither a test nor what is missing: {}", rows[0]);
+        }
+    }
+}
+
+#[test]
+fn every_test_that_a_promise_names_is_there() {
+    let page = read("docs/promises.md");
+    let named: Vec<&str> =
+        quoted(&page).filter(|word| word.contains("::") && !word.starts_with("src/")).collect();
+    assert!(named.len() > 20, "the names were not found");
+    for name in named {
+        let (suite, test) = name.split_once("::").expect("it has a suite");
+        let test = test.rsplit("::").next().unwrap_or(test);
+        let files = match suite {
+            // Unit tests are in `src`.
+            "unit" => rust_files(&root().join("src")),
+            suite => {
+                let [tests, repository] =
+                    ["tests", "tests/repository"].map(|directory| root().join(directory));
+                let mut files = rust_files(&tests.join(suite));
+                files.extend(rust_files(&repository.join(suite)));
+                files.push(repository.join(format!("{suite}.rs")));
+                files
+            }
+        };
+        let is_there = files
+            .iter()
+            .filter_map(|file| fs::read_to_string(file).ok())
+            // A name before a colon is a test that a macro makes.
+            .any(|code| code.contains(&format!("fn {test}(")) || code.contains(&format!("    {test}: [")));
+        assert!(is_there, "docs/promises.md names {name}, which is no test");
+    }
+}
+
+/// `cargo test` covers every promise: of the tests in a row one at least is neither long nor for a build with failpoints.
+#[test]
+fn every_promise_has_a_test_that_is_not_long() {
+    let long: BTreeSet<String> =
+        rust_files(&root().join("tests")).iter().flat_map(|file| long_tests(&read_path(file))).collect();
+    assert!(long.contains("of_twenty_thousand_short_commands_none_hangs_and_no_exit_is_lost"));
+    for row in read("docs/promises.md").lines().filter(|line| line.starts_with("| ") && line.contains("::")) {
+        let of_units = row.contains("`.ci/systemd` runs");
+        let runs = quoted(row)
+            .filter(|word| word.contains("::"))
+            .any(|name| !long.contains(name.rsplit("::").next().unwrap_or_default()));
+        assert!(runs || of_units, "only long tests hold this promise: {row}");
+    }
+}
+
+/// Names of the tests of a file that `cargo test` leaves out.
+fn long_tests(code: &str) -> Vec<String> {
+    let marked = code.split("#[ignore = \"long: ").skip(1);
+    let name = |after: &str| Some(after.split("fn ").nth(1)?.split('(').next()?.to_owned());
+    marked.filter_map(name).collect()
+}
+
+fn read_path(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn every_constant_that_a_limit_names_is_there() {
+    let page = read("docs/limits.md");
+    let named: Vec<&str> =
+        quoted(&page).filter(|word| word.starts_with("src/") && word.contains("::")).collect();
+    assert!(named.len() > 10, "the names were not found");
+    let is_there = |name: &str| {
+        let (file, constant) = name.split_once("::").expect("it has a name");
+        fs::read_to_string(root().join(file)).is_ok_and(|code| code.contains(constant))
+    };
+    let missing: Vec<&str> = named.into_iter().filter(|name| !is_there(name)).collect();
+    assert!(missing.is_empty(), "docs/limits.md names these, which are not there: {missing:#?}");
+}
+
+#[test]
+fn every_file_that_a_page_points_to_is_there() {
+    let mut pages = vec!["README.md", "ARCHITECTURE.md", "SECURITY.md", "CONTRIBUTING.md"]
+        .into_iter()
+        .map(PathBuf::from)
+        .collect::<Vec<_>>();
+    for directory in ["docs", "docs/decisions"] {
+        let entries = fs::read_dir(root().join(directory)).expect("the directory is there").flatten();
+        let inside = entries.map(|entry| Path::new(directory).join(entry.file_name()));
+        pages.extend(inside.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    }
+    let mut wrong = Vec::new();
+    for page in pages {
+        let text = read(&page.display().to_string());
+        for word in quoted(&text).filter(|word| is_path(word)) {
+            // `tests/lifecycle` is a suite, in a directory or in one file.
+            let is_there = root().join(word).exists() || root().join(format!("{word}.rs")).exists();
+            if !is_there {
+                wrong.push(format!("{} points to {word}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn decisions_have_numbers_of_their_own() {
+    let mut numbers = BTreeSet::new();
+    for entry in fs::read_dir(root().join("docs/decisions")).expect("the directory is there").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let number = name.split('-').next().unwrap_or_default().to_owned();
+        assert!(number.len() == 4 && number.chars().all(|c| c.is_ascii_digit()), "{name} has no number");
+        let text = read(&format!("docs/decisions/{name}"));
+        assert!(text.starts_with(&format!("# {number}")), "{name} does not open with its number");
+        assert!(numbers.insert(number), "{name} has another's number");
+    }
+}
+
+#[test]
+fn every_option_that_the_readme_shows_is_in_the_help() {
+    let help = ["serve", "run", "ps", "logs", "stop", "kill", "wait", "rm", "doctor"].map(|command| {
+        let output =
+            std::process::Command::new(env!("CARGO_BIN_EXE_provost")).args([command, "--help"]).output();
+        String::from_utf8_lossy(&output.expect("provost starts").stdout).into_owned()
+    });
+    let readme = read("README.md");
+    let lines = readme.lines().filter(|line| line.contains("provost ") || line.contains("-- run "));
+    for line in lines {
+        // What follows a lone "--" is the command's, and what stands before is cargo's.
+        let ours = line.split(" -- run ").last().unwrap_or(line).split(" -- ").next().unwrap_or(line);
+        for word in ours.split_whitespace().filter(|word| word.starts_with("--") && word.len() > 2) {
+            let option = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '-');
+            assert!(help.iter().any(|help| help.contains(option)), "README.md shows {option}, no help does");
+        }
+    }
+}
+
+/// A reader follows at most four links from the README to the code that keeps a promise.
+#[test]
+fn the_tour_leads_from_the_readme_to_the_code_in_four_clicks() {
+    let page = read("docs/tour.md");
+    let stops: Vec<Vec<Stop>> = page.split("\n## ").skip(1).map(stops).collect();
+    assert_eq!(stops.len(), 10, "docs/tour.md has ten promises");
+    for (number, path) in stops.iter().enumerate().map(|(at, path)| (at + 1, path)) {
+        assert!((2..=5).contains(&path.len()), "promise {number} has {} stops", path.len());
+        assert_eq!(path[0].file, "README.md", "promise {number} begins at the README");
+        let last = &path[path.len() - 1];
+        assert!(last.file.starts_with("src/"), "promise {number} ends in the code: {}", last.file);
+        for stop in path {
+            let text = flat(&read(&stop.file));
+            let sought = &stop.sought;
+            let is_there = match stop.file.ends_with(".rs") {
+                true => ["(", "<"].iter().any(|after| text.contains(&format!("fn {sought}{after}"))),
+                false => text.contains(sought),
+            };
+            assert!(is_there, "promise {number}: {} has no {sought:?}", stop.file);
+        }
+        for pair in path.windows(2) {
+            let (from, to) = (read(&pair[0].file), &pair[1]);
+            let name = Path::new(&to.file).file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let leads = from.contains(&name) || from.contains(&to.sought);
+            assert!(leads, "promise {number}: {} does not lead to {}", pair[0].file, to.file);
+        }
+    }
+}
+
+/// A line of the tour: the file that it links to, and what a reader finds there, between backticks.
+struct Stop {
+    file: String,
+    sought: String,
+}
+
+fn stops(section: &str) -> Vec<Stop> {
+    let lines = section.lines().skip(1).filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let stop = |line: &str| {
+        let link = line.split("](../").nth(1)?.split([')', '#']).next()?;
+        let sought = line.split("): `").nth(1)?.split('`').next()?;
+        Some(Stop { file: link.to_owned(), sought: sought.to_owned() })
+    };
+    lines.map(|line| stop(line).unwrap_or_else(|| panic!("no stop of the tour: {line}"))).collect()
+}
+
+/// The text with its line breaks as blanks, and without backticks.
+fn flat(text: &str) -> String {
+    text.replace('`', "").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What stands between backticks, on one line.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+/// Whether a quoted word is meant as a file of this repository.
+fn is_path(word: &str) -> bool {
+    let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+    let starts = ["src/", "docs/", "tests/", "policies/", "proto/", "benches/", ".ci/", "deploy/"];
+    let is_page = word.ends_with(".md") && !word.contains('/');
+    plain && !word.contains("NNNN") && (is_page || starts.iter().any(|start| word.starts_with(start)))
+}
+
+fn rust_files(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    entries
+        .flatten()
+        .flat_map(|entry| {
+            let path = entry.path();
+            if path.is_dir() { rust_files(&path) } else { vec![path] }
+        })
+        .collect()
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
