@@ -10,7 +10,7 @@ pub const SIGNED_NAMESPACES: [&str; 1] = ["git"];
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SshAgentRule {
-    /// The namespaces of texts that the agent's keys may sign (ssh-keygen(1), `-Y sign`): "git" is for X
+    /// The namespaces of texts that the agent's keys may sign (ssh-keygen(1), `-Y sign`): "git" for commits and tags
     pub sign: Vec<String>,
     /// The hosts to which the agent's keys may log in, by ssh(1): each with its own keys, by which it is known.
     pub hosts: Vec<SshHost>,
