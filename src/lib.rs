@@ -2,46 +2,32 @@
 
 pub mod acp;
 pub mod approval;
-pub mod byte_text;
-pub mod caller;
-pub mod certificate;
-pub mod cgroup;
 pub mod cli;
 pub mod client;
-pub mod conformance;
-pub mod counters;
-pub mod display;
 pub mod exec_server;
-pub mod failpoint;
 pub mod gate;
 pub mod gateway;
 pub mod grpc;
-pub mod journal;
 pub mod kept_cache;
 pub mod kept_shell;
 pub mod local_http;
-pub mod masking;
 pub mod mcp;
 pub mod net;
-pub mod network;
-pub mod output;
-pub mod policy;
 pub mod pool;
-pub mod printable;
-pub mod proto;
 pub mod reason;
-pub mod resolve;
 pub mod sandbox;
 pub mod screen;
 pub mod session;
-pub mod signal;
-pub mod ssh_agent;
-pub mod statefile;
-pub mod stdio;
 pub mod subreaper;
 pub mod supervisor;
-#[allow(unsafe_code)]
-pub mod sys;
 pub mod terminal;
-pub mod wire;
 pub mod workspace;
+
+pub use provost_base::{
+    byte_text, caller, cgroup, counters, display, failpoint, masking, output, printable, signal, statefile,
+    stdio, sys, wire,
+};
+pub use provost_conformance as conformance;
+pub use provost_journal as journal;
+pub use provost_policy::{self as policy, certificate, network, resolve, ssh_agent};
+pub use provost_proto as proto;

@@ -7,7 +7,7 @@ WORK = ROOT / "target" / "mutants"
 ORIGIN, TREE, BUILD, GUARD = WORK / "origin", WORK / "tree", WORK / "build", WORK / "guard"
 # Suites that run the library in their own process, and so are built with the mutants. The others run the program alone, and
 # are those of the checkout: a test that is written for a mutant runs without a build of the mutants.
-LINKED = ("lib", "kernel", "runtime", "gateway")
+LINKED = ("lib", "lib-base", "lib-conformance", "lib-journal", "lib-policy", "kernel", "runtime", "gateway")
 
 
 def build(files):
@@ -44,7 +44,7 @@ def build(files):
 def build_programs(suites):
     """The program and the linked suites with the mutants, the other suites without."""
     linked, others = [name for name in suites if name in LINKED], [name for name in suites if name not in LINKED]
-    words = lambda names: [word for name in names for word in (["--lib"] if name == "lib" else ["--test", name])]
+    words = lambda names: [word for name in names for word in (["--lib"] if name.startswith("lib") else ["--test", name])]
     found = programs(["build", "--bin", "provost"], TREE) | programs(["test", "--no-run", *words(linked)], TREE)
     if others:
         unchanged = programs(["test", "--no-run", *words(others)], ROOT)
@@ -59,13 +59,18 @@ def copy_tree():
     for tree in (ORIGIN, TREE):
         shutil.rmtree(tree, ignore_errors=True)
         for name in subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT).decode().split("\0"):
-            if name and (ROOT / name).is_file():
+            if name and ((ROOT / name).is_file() or (ROOT / name).is_symlink()):
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, tree / name)
-    shutil.copyfile(HERE / "mutant.rs", TREE / "src" / "mutant.rs")
-    shutil.copyfile(HERE / "reached.rs", TREE / "src" / "sys" / "reached.rs")
-    library, system = TREE / "src" / "lib.rs", TREE / "src" / "sys" / "mod.rs"
-    library.write_text("#![allow(warnings)]\n" + library.read_text() + "\npub mod mutant;\n")
+                shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
+    base = TREE / "src" / "base"
+    shutil.copyfile(HERE / "mutant.rs", base / "mutant.rs")
+    shutil.copyfile(HERE / "reached.rs", base / "sys" / "reached.rs")
+    # Every member finds it at its own root.
+    for member in (".", "base", "conformance", "journal", "policy"):
+        library = TREE / "src" / member / "lib.rs"
+        mutant = "pub mod mutant;" if member == "base" else "use provost_base::mutant;"
+        library.write_text("#![allow(warnings)]\n" + library.read_text() + f"\n{mutant}\n")
+    system = base / "sys" / "mod.rs"
     system.write_text(system.read_text() + "\npub mod reached;\n")
 
 
@@ -79,7 +84,7 @@ def cargo(arguments, tree):
 
 def does_not_compile():
     """The numbers of the mutants that the compiler complains about, with its complaint."""
-    done, messages = cargo(["check", "--lib"], TREE)
+    done, messages = cargo(["check", "--workspace", "--lib"], TREE)
     if done.returncode == 0:
         return {}
     of_file = collections.defaultdict(list)
@@ -122,10 +127,15 @@ def programs(arguments, tree):
         if message["reason"] == "compiler-artifact" and message.get("executable"):
             target = message["target"]
             if message["profile"]["test"] or target["kind"] == ["test"]:
-                found["lib" if target["kind"] == ["lib"] else target["name"]] = message["executable"]
+                found[library(target["name"]) if target["kind"] == ["lib"] else target["name"]] = message["executable"]
             elif target["kind"] == ["bin"] and target["name"] == "provost":
                 found["provost"] = message["executable"]
     return found
+
+
+def library(name):
+    """The step of a member's unit tests."""
+    return "lib" if name == "provost" else name.replace("provost_", "lib-")
 
 
 def suites():

@@ -66,11 +66,11 @@ impl fmt::Debug for Case {
 /// A list of cases: number, level, needs, where the rule stands, the rule, the steps.
 macro_rules! cases {
     ($($number:literal $level:ident $needs:ident $source:literal: $rule:literal => $steps:path;)+) => {
-        pub(in crate::conformance) const CASES: &[$crate::conformance::case::Case] = &[$(
-            $crate::conformance::case::Case {
+        pub(crate) const CASES: &[$crate::case::Case] = &[$(
+            $crate::case::Case {
                 number: $number,
-                level: $crate::conformance::case::Level::$level,
-                needs: $crate::conformance::case::Needs::$needs,
+                level: $crate::case::Level::$level,
+                needs: $crate::case::Needs::$needs,
                 rule: $rule,
                 source: $source,
                 steps: |stage| Box::pin($steps(stage)),

@@ -55,7 +55,7 @@ impl fmt::Display for Refusal {
 macro_rules! ensure {
     ($condition:expr, $($sentence:tt)+) => {
         if !$condition {
-            return Err($crate::conformance::fault::Fault::Unmet(format!($($sentence)+)));
+            return Err($crate::fault::Fault::Unmet(format!($($sentence)+)));
         }
     };
 }

@@ -151,7 +151,7 @@ impl Gateway {
             terminals.refused = counters.refused.read(),
             terminals.failed = counters.failed.read(),
             terminals.finished = counters.finished(),
-            terminals.lost = counters.ended.get(v1::ExitCause::SandboxLost),
+            terminals.lost = counters.ended.get(crate::terminal::CountedCause(v1::ExitCause::SandboxLost)),
             terminals.released = counters.released.read(),
             terminals.collected = counters.collected.read(),
             "ended"

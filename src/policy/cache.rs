@@ -21,7 +21,7 @@ pub struct Cache {
 }
 
 static DATA: LazyLock<CacheList> = LazyLock::new(|| {
-    let text = include_str!("../../policies/data/caches.toml");
+    let text = include_str!("policies/data/caches.toml");
     toml::from_str(text).expect("the data file is part of the build, and a test reads it")
 });
 

@@ -13,7 +13,7 @@ use super::{
     build_spec::build_spec,
     caller_checks::{check_cwd, check_variables},
     command::{
-        program::{CachedResolver, ProgramResolver},
+        program::{CachedResolver, NominalResolver, ProgramResolver},
         rule::{Decision, RequestContext},
         shell,
         verdict::{CommandInput, RuleVerdict},
@@ -38,6 +38,12 @@ pub trait ProfileResolvers {
     /// The profile as it is for this caller: with those toolchains of the caller's home that it names.
     fn adapt(&self, profile: &Arc<Profile>) -> Arc<Profile> {
         profile.clone()
+    }
+}
+
+impl ProfileResolvers for NominalResolver {
+    fn for_profile<'a>(&'a self, _: &'a Profile) -> Box<dyn ProgramResolver + 'a> {
+        Box::new(Self)
     }
 }
 

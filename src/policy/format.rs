@@ -195,10 +195,10 @@ mod tests {
     #[test]
     fn the_shipped_files_are_laid_out() {
         for text in [
-            include_str!("../../policies/default.toml"),
-            include_str!("../../policies/presets/node.toml"),
-            include_str!("../../policies/presets/review.toml"),
-            include_str!("../../policies/examples/profiles.toml"),
+            include_str!("policies/default.toml"),
+            include_str!("policies/presets/node.toml"),
+            include_str!("policies/presets/review.toml"),
+            include_str!("policies/examples/profiles.toml"),
         ] {
             assert_eq!(format(text).unwrap(), text);
         }

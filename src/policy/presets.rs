@@ -12,18 +12,18 @@ pub struct Preset {
 
 /// All that files choose. Reading alone (`review`) is chosen by nobody but a person.
 pub const PRESETS: [Preset; 5] = [
-    Preset { name: "node", signs: &["package.json"], text: include_str!("../../policies/presets/node.toml") },
+    Preset { name: "node", signs: &["package.json"], text: include_str!("policies/presets/node.toml") },
     Preset {
         name: "python",
         signs: &["pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "Pipfile"],
-        text: include_str!("../../policies/presets/python.toml"),
+        text: include_str!("policies/presets/python.toml"),
     },
-    Preset { name: "rust", signs: &["Cargo.toml"], text: include_str!("../../policies/presets/rust.toml") },
-    Preset { name: "go", signs: &["go.mod"], text: include_str!("../../policies/presets/go.toml") },
+    Preset { name: "rust", signs: &["Cargo.toml"], text: include_str!("policies/presets/rust.toml") },
+    Preset { name: "go", signs: &["go.mod"], text: include_str!("policies/presets/go.toml") },
     Preset {
         name: "java",
         signs: &["pom.xml", "build.gradle", "build.gradle.kts"],
-        text: include_str!("../../policies/presets/java.toml"),
+        text: include_str!("policies/presets/java.toml"),
     },
 ];
 

@@ -182,7 +182,7 @@ pub struct Request {
 impl Request {
     /// Where relative patterns of rules that deny or ask begin: in the working directory and in the session's roots. Never in `/`: all
     /// programs lie below it.
-    pub(crate) fn relative_from(&self) -> Vec<String> {
+    pub fn relative_from(&self) -> Vec<String> {
         let paths = std::iter::once(&self.cwd).chain(self.roots.iter()).map(|path| path.as_str());
         let mut directories: Vec<String> = paths.filter(|path| *path != "/").map(str::to_owned).collect();
         directories.sort_unstable();

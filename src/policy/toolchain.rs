@@ -99,7 +99,7 @@ pub enum ToolchainOrder {
 }
 
 static DATA: LazyLock<ToolchainList> = LazyLock::new(|| {
-    let text = include_str!("../../policies/data/toolchains.toml");
+    let text = include_str!("policies/data/toolchains.toml");
     toml::from_str(text).expect("the data file is part of the build, and a test reads it")
 });
 

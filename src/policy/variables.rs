@@ -82,7 +82,7 @@ struct VariableList {
 }
 
 static LIST: LazyLock<VariableList> = LazyLock::new(|| {
-    let file: VariableFile = toml::from_str(include_str!("../../policies/data/variables.toml"))
+    let file: VariableFile = toml::from_str(include_str!("policies/data/variables.toml"))
         .expect("the list that is compiled in is valid: a unit test loads it");
     let of = |tools: ToolTables, in_lines: OnAssignment| {
         tools.into_iter().flat_map(move |(tool, entries)| {

@@ -56,7 +56,7 @@ fn yes() -> bool {
 }
 
 static DATA: LazyLock<WorkspaceFileList> = LazyLock::new(|| {
-    let text = include_str!("../../policies/data/workspace-files.toml");
+    let text = include_str!("policies/data/workspace-files.toml");
     toml::from_str(text).expect("the data file is part of the build, and a test reads it")
 });
 

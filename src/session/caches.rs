@@ -73,7 +73,9 @@ mod tests {
         let found = FoundCache { name: "npm", place: Path::new(".npm/_cacache"), own };
         let shared = |names: &[&str]| {
             let caches = names.iter().map(|name| (*name).to_owned()).collect();
-            found.shared_by(&Profile { caches, ..Profile::default() }).map(|shared| shared.place)
+            let mut profile = Profile::default();
+            profile.caches = caches;
+            found.shared_by(&profile).map(|shared| shared.place)
         };
         for names in [&["npm"][..], &["cargo", "npm"]] {
             assert_eq!(shared(names).as_deref(), Some(Path::new(".npm/_cacache")), "{names:?}");

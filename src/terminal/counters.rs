@@ -50,7 +50,7 @@ pub struct TerminalCounters {
     /// Bytes to commands, likewise.
     pub connection_bytes_received: Counter,
     /// Ended, by what set the end in motion.
-    pub ended: CounterVec<ExitCause>,
+    pub ended: CounterVec<CountedCause>,
     /// Ended, and something of it had to be killed that did not end by TERM, or was given no time to.
     pub force_killed: Counter,
     /// Processes other than main ones that had to be killed.
@@ -82,41 +82,33 @@ pub struct CreateTimings {
     pub whole: Histogram,
 }
 
-impl Label for Decision {
-    const ALL: &'static [Self] = &[Self::Allow, Self::Ask, Self::Deny];
+/// What set an end in motion, counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountedCause(pub ExitCause);
 
-    fn label(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Ask => "ask",
-            Self::Deny => "deny",
-        }
-    }
-}
-
-impl Label for ExitCause {
+impl Label for CountedCause {
     const ALL: &'static [Self] = &[
-        Self::Exited,
-        Self::Signalled,
-        Self::Killed,
-        Self::TimeLimit,
-        Self::IdleLimit,
-        Self::MemoryLimit,
-        Self::SandboxLost,
-        Self::Shutdown,
+        Self(ExitCause::Exited),
+        Self(ExitCause::Signalled),
+        Self(ExitCause::Killed),
+        Self(ExitCause::TimeLimit),
+        Self(ExitCause::IdleLimit),
+        Self(ExitCause::MemoryLimit),
+        Self(ExitCause::SandboxLost),
+        Self(ExitCause::Shutdown),
     ];
 
     fn label(self) -> &'static str {
-        match self {
-            Self::Unspecified => "unspecified",
-            Self::Exited => "exited",
-            Self::Signalled => "signalled",
-            Self::Killed => "killed",
-            Self::TimeLimit => "time_limit",
-            Self::IdleLimit => "idle_limit",
-            Self::MemoryLimit => "memory_limit",
-            Self::SandboxLost => "sandbox_lost",
-            Self::Shutdown => "shutdown",
+        match self.0 {
+            ExitCause::Unspecified => "unspecified",
+            ExitCause::Exited => "exited",
+            ExitCause::Signalled => "signalled",
+            ExitCause::Killed => "killed",
+            ExitCause::TimeLimit => "time_limit",
+            ExitCause::IdleLimit => "idle_limit",
+            ExitCause::MemoryLimit => "memory_limit",
+            ExitCause::SandboxLost => "sandbox_lost",
+            ExitCause::Shutdown => "shutdown",
         }
     }
 }

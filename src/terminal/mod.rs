@@ -26,7 +26,7 @@ pub use audit::{
     records, session_records,
 };
 pub use channel::Channel;
-pub use counters::{CloseReason, CreateTimings, TerminalCounters};
+pub use counters::{CloseReason, CountedCause, CreateTimings, TerminalCounters};
 pub use errors::{
     ApprovalError, CreateError, ForwardError, OpenSessionError, OperationError, ResolveApprovalError,
     RunLineError, ScreenAccessError, TerminalReleased,

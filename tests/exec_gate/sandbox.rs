@@ -34,7 +34,7 @@ use provost::{
 };
 use tempfile::TempDir;
 
-use crate::exec_gate::client::{Client, Held, command};
+use super::client::{Client, Held, command};
 
 /// No event of these tests takes longer.
 pub const TIMEOUT: Duration = Duration::from_secs(60);

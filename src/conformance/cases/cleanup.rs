@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::conformance::{
+use crate::{
     case::cases,
     context::TestContext,
     fault::{Fault, ensure},

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::conformance::{
+use crate::{
     case::cases,
     context::{ExitStatus, TestContext, shortened},
     fault::{Fault, ensure},

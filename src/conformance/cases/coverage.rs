@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::conformance::{
+use crate::{
     case::cases,
     context::TestContext,
     fault::{Fault, ensure},

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::conformance::{
+use crate::{
     case::cases,
     context::{ExitStatus, TestContext},
     fault::{Fault, ensure},

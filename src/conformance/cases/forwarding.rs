@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::conformance::{
+use crate::{
     case::cases,
     context::TestContext,
     fault::{Fault, Refusal, ensure},
@@ -238,10 +238,10 @@ async fn order_is_kept(stage: TestContext) -> Result<(), Fault> {
         let update = json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": n.to_string()}});
         stage.agent().notify("session/update", json!({"sessionId": stage.session(), "update": update})).await;
     }
-    let text = |message: &crate::conformance::peer::ReceivedMessage| {
+    let text = |message: &crate::peer::ReceivedMessage| {
         message.params()["update"]["content"]["text"].as_str().map(str::to_owned)
     };
-    let last = |message: &crate::conformance::peer::ReceivedMessage| text(message).as_deref() == Some("199");
+    let last = |message: &crate::peer::ReceivedMessage| text(message).as_deref() == Some("199");
     stage.editor()?.wait_for_message("the last of 200 updates", mark, last).await?;
     let seen: Vec<String> = stage.editor()?.received_since(mark).iter().filter_map(text).collect();
     let sent: Vec<String> = (0..200).map(|n| n.to_string()).collect();

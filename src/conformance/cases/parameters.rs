@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::conformance::{
+use crate::{
     case::cases,
     context::{ExitStatus, TestContext},
     fault::{Fault, ensure},

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::conformance::{
+use crate::{
     case::cases,
     context::TestContext,
     fault::{Fault, ensure},

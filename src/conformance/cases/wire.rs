@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::conformance::{
+use crate::{
     case::cases,
     context::{ExitStatus, TestContext},
     fault::{Fault, ensure},
@@ -88,7 +88,7 @@ async fn interleaved(stage: TestContext) -> Result<(), Fault> {
 }
 
 /// An answer to a cancelled request: its result, or "request cancelled".
-fn is_fair(answer: &Result<Value, crate::conformance::fault::Refusal>) -> bool {
+fn is_fair(answer: &Result<Value, crate::fault::Refusal>) -> bool {
     answer.as_ref().map_or_else(|refusal| refusal.code == -32800, |_| true)
 }
 
@@ -151,7 +151,7 @@ async fn usable_after_cancel(stage: TestContext) -> Result<(), Fault> {
 }
 
 async fn no_json(stage: TestContext) -> Result<(), Fault> {
-    let other = stage.with_editor(crate::conformance::roles::EditorKind::Plain).await?;
+    let other = stage.with_editor(crate::roles::EditorKind::Plain).await?;
     let result = async {
         for line in
             [&b"this is no JSON"[..], b"{\"jsonrpc\": \"2.0\", \"id\":", b"", b"[]", b"\xff\xfe{}", b"17"]

@@ -25,11 +25,11 @@ impl Hash {
     /// Stands for the line before the first one.
     pub const ZERO: Self = Self([0; 32]);
 
-    pub(in crate::journal) fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    pub(in crate::journal) fn parse(hex: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(hex: &[u8]) -> Option<Self> {
         let mut bytes = [0; 32];
         parse_hex(hex, &mut bytes).then_some(Self(bytes))
     }
@@ -102,13 +102,7 @@ impl ChainHead {
     pub const START: Self = Self { sequence: 0, hash: Hash::ZERO };
 
     /// Appends the line of the next record to `lines`, and moves on to it.
-    pub(in crate::journal) fn extend(
-        &mut self,
-        lines: &mut Vec<u8>,
-        moment: &Moment,
-        boot_id: &str,
-        body: &[u8],
-    ) {
+    pub(crate) fn extend(&mut self, lines: &mut Vec<u8>, moment: &Moment, boot_id: &str, body: &[u8]) {
         let start = lines.len();
         let sequence = self.sequence + 1;
         let Moment { boot_ns, .. } = moment;
@@ -138,6 +132,6 @@ pub(super) fn split(bytes: &[u8]) -> Option<(&[u8], Hash)> {
 }
 
 /// The hash that a line states, whatever its bytes are: verifying goes on with it behind a changed line.
-pub(in crate::journal) fn stated_hash(bytes: &[u8]) -> Option<Hash> {
+pub(crate) fn stated_hash(bytes: &[u8]) -> Option<Hash> {
     split(bytes).map(|(_, stated)| stated)
 }

@@ -48,13 +48,13 @@ impl Clock for SystemClock {
 }
 
 /// The kernel's name for this boot.
-pub(in crate::journal) fn boot_id() -> io::Result<String> {
+pub(crate) fn boot_id() -> io::Result<String> {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(id.trim_end().to_owned())
 }
 
 /// A random UUID, by the kernel.
-pub(in crate::journal) fn random_uuid() -> io::Result<String> {
+pub(crate) fn random_uuid() -> io::Result<String> {
     let id = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
     Ok(id.trim_end().to_owned())
 }

@@ -26,7 +26,7 @@ use super::{
     chain::{ChainHead, FORMAT_VERSION, Hash},
     line::MAX_SEQUENCE,
 };
-use crate::journal::SyncRule;
+use crate::SyncRule;
 
 /// One file of the journal, by its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -255,11 +255,7 @@ impl LockedDirectory {
 }
 
 /// As [`LockedDirectory::write_head`], for a thread of the process that holds the lock.
-pub(in crate::journal) fn write_head(
-    directory: &Path,
-    chain_head: ChainHead,
-    sync: SyncRule,
-) -> io::Result<()> {
+pub(crate) fn write_head(directory: &Path, chain_head: ChainHead, sync: SyncRule) -> io::Result<()> {
     let head = Head { v: FORMAT_VERSION, sequence: chain_head.sequence, hash: chain_head.hash };
     let new = directory.join("head.new");
     let mut file = private_file_options().create(true).truncate(true).open(&new)?;

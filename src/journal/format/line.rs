@@ -101,8 +101,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::journal::format::clock::Moment;
-    use crate::journal::format::record::{GatewayStopped, SessionClosed};
+    use crate::format::clock::Moment;
+    use crate::format::record::{GatewayStopped, SessionClosed};
 
     fn line(record: &Record) -> Vec<u8> {
         let mut bytes = Vec::new();

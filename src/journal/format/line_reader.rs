@@ -6,7 +6,7 @@ use super::line::MAX_LINE_BYTES;
 
 /// How a line ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::journal) enum LineEnd {
+pub(crate) enum LineEnd {
     /// With a newline.
     Newline,
     /// With the file.
@@ -17,7 +17,7 @@ pub(in crate::journal) enum LineEnd {
 
 /// A line as it stands in the file.
 #[derive(Debug)]
-pub(in crate::journal) struct RawLine<'a> {
+pub(crate) struct RawLine<'a> {
     /// 1-based.
     pub number: u64,
     /// Where it begins.
@@ -30,7 +30,7 @@ pub(in crate::journal) struct RawLine<'a> {
 
 /// Reads lines.
 #[derive(Debug)]
-pub(in crate::journal) struct LineReader<R> {
+pub(crate) struct LineReader<R> {
     source: BufReader<R>,
     buffer: Vec<u8>,
     number: u64,

@@ -89,7 +89,7 @@ impl JournalKey {
     }
 
     /// Signs all of the journal up to and with `chain_head`.
-    pub(in crate::journal) fn sign(&self, chain_head: ChainHead) -> Checkpoint {
+    pub(crate) fn sign(&self, chain_head: ChainHead) -> Checkpoint {
         let signature = self.0.sign(signed_text(chain_head).as_bytes());
         Checkpoint { public_key: self.public_key().to_hex(), signature: hex(&signature.to_bytes()) }
     }
@@ -115,7 +115,7 @@ impl JournalPublicKey {
     }
 
     /// Whether `checkpoint` signs all of the journal up to and with `chain_head`.
-    pub(in crate::journal) fn verifies(&self, chain_head: ChainHead, checkpoint: &Checkpoint) -> bool {
+    pub(crate) fn verifies(&self, chain_head: ChainHead, checkpoint: &Checkpoint) -> bool {
         let mut signature = [0; 64];
         parse_hex(checkpoint.signature.as_bytes(), &mut signature)
             && self
@@ -180,7 +180,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::journal::format::chain::Hash;
+    use crate::format::chain::Hash;
 
     // Test 1 of RFC 8032 in the forms of RFC 8410.
     const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n-----END PRIVATE KEY-----\n";

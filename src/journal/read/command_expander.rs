@@ -7,7 +7,7 @@ use std::{collections::VecDeque, io};
 
 use serde_json::Value;
 
-use crate::journal::format::{
+use crate::format::{
     directory::JournalDirectory,
     line::JournalLine,
     line_reader::LineReader,
@@ -115,7 +115,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::journal::{Journal, JournalOptions};
+    use crate::{Journal, JournalOptions};
 
     const DECISION: &str = r#"{"kind":"decision","principal":"uid:0","session":"s","terminal":"t","decision":"allow","generation":1,"command":{"argv":["git status --short"]},"judged":{"commands":["git status --short"]},"cwd":"/"}"#;
     const SPAWN: &str = r#"{"kind":"spawn","terminal":"t","session":"s","principal":"uid:0","sandbox":"b","profile":"p","request_digest":"d","generation":1,"command":{"argv":["sh","-c"]},"command_in":1}"#;

@@ -18,7 +18,7 @@ use nix::{
 };
 
 use super::selection::{RecordFilter, Selection};
-use crate::journal::format::{
+use crate::format::{
     directory::{JournalDirectory, JournalFile},
     line::{JournalLine, LineError},
     line_reader::{LineEnd, LineReader, RawLine},

@@ -12,7 +12,7 @@ use std::{
 
 use aho_corasick::AhoCorasick;
 
-use crate::journal::JournalDirectory;
+use crate::JournalDirectory;
 
 /// What stands before the terminal's id in a record of an exit, and nowhere else.
 const EXIT_RECORD_PREFIX: &str = r#""record":{"kind":"exit","terminal":""#;
@@ -26,7 +26,7 @@ pub const MAX_RECORDED_EXITS: usize = 256 * 1024;
 
 /// The terminals whose exit is written, at most [`MAX_RECORDED_EXITS`], of the newest files. Files that were
 /// last written before `since` are not looked into.
-pub(in crate::journal) fn terminals_with_exit(
+pub(crate) fn terminals_with_exit(
     directory: &JournalDirectory,
     since: SystemTime,
 ) -> io::Result<HashSet<String>> {

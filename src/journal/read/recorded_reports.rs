@@ -13,7 +13,7 @@ use std::{
 
 use aho_corasick::AhoCorasick;
 
-use crate::journal::JournalDirectory;
+use crate::JournalDirectory;
 
 /// What stands before the sandbox's id in a record of a report, and nowhere else.
 const PREFIXES: [&str; 5] = [
@@ -35,7 +35,7 @@ pub const MAX_REPORTING_SANDBOXES: usize = 64 * 1024;
 
 /// The last report of each sandbox that is written, at most [`MAX_REPORTING_SANDBOXES`], of the newest files. Files that
 /// were last written before `since` are not looked into.
-pub(in crate::journal) fn last_reports(
+pub(crate) fn last_reports(
     directory: &JournalDirectory,
     since: SystemTime,
 ) -> io::Result<HashMap<String, u64>> {
@@ -93,7 +93,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::journal::{ExecAskEndedRecord, Record};
+    use crate::{ExecAskEndedRecord, Record};
 
     fn record(sandbox: &str, report: u64) -> String {
         let record = Record::ExecAskEnded(ExecAskEndedRecord {

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use crate::journal::format::{
+use crate::format::{
     line::JournalLine,
     record::{Record, RecordedVerdict},
 };
@@ -34,7 +34,7 @@ pub struct RecordFilter {
 
 impl RecordFilter {
     /// Whether a record is wanted, as far as the record alone says it: the front end is for [`Selection`].
-    pub(in crate::journal) fn matches(&self, line: &JournalLine) -> bool {
+    pub(crate) fn matches(&self, line: &JournalLine) -> bool {
         let Self { principal, session, terminal, rule, verdict, front_end: _, since_ns } = self;
         let record = &line.record;
         let subject = record.subject();
@@ -44,7 +44,7 @@ impl RecordFilter {
             && fits(terminal, subject.terminal)
             && rule.as_deref().is_none_or(|wanted| record.names_rule(wanted))
             && verdict.is_none_or(|wanted| record.verdict() == Some(wanted))
-            && since_ns.is_none_or(|since| line.time >= crate::journal::rfc3339(since))
+            && since_ns.is_none_or(|since| line.time >= crate::rfc3339(since))
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    pub(in crate::journal) fn new(filter: RecordFilter) -> Self {
+    pub(crate) fn new(filter: RecordFilter) -> Self {
         Self { filter, sessions: HashSet::new() }
     }
 

@@ -5,7 +5,7 @@
 
 use std::{cmp::Ordering, io};
 
-use crate::journal::format::{
+use crate::format::{
     chain::{ChainHead, Hash, stated_hash},
     directory::{JournalDirectory, JournalFile},
     line::{JournalLine, LineError},

@@ -14,7 +14,7 @@ use super::{
     queue::{AppendResult, Queue},
     writer::BatchWriter,
 };
-use crate::journal::AppendError;
+use crate::AppendError;
 
 /// A caller writes at most this much by itself, including what others have queued before it.
 const MAX_INLINE_BYTES: usize = 64 * 1024;
@@ -109,7 +109,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::journal::write::queue::{Append, MAX_QUEUE_BYTES, MAX_QUEUE_RECORDS};
+    use crate::write::queue::{Append, MAX_QUEUE_BYTES, MAX_QUEUE_RECORDS};
 
     fn take_appends(appender: &Appender) -> Vec<Append> {
         assert!(appender.queue.wait_for_work(None));

@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use crate::journal::format::directory::JournalDirectoryError;
+use crate::format::directory::JournalDirectoryError;
 
 /// A journal cannot be opened for writing.
 ///
@@ -100,7 +100,7 @@ impl WriteStep {
         }
     }
 
-    pub(in crate::journal) fn failed(self) -> impl FnOnce(io::Error) -> WriteFailure {
+    pub(crate) fn failed(self) -> impl FnOnce(io::Error) -> WriteFailure {
         move |source| WriteFailure { step: self, source: Arc::new(source) }
     }
 }

@@ -16,7 +16,7 @@ use super::{
     appender::Appender, counters::Counters, health::Health, mutex::lock, queue::AppendResult,
     store::LogStore, write_quota::WriteQuota, writer::BatchWriter,
 };
-use crate::journal::{
+use crate::{
     AppendError, JournalOptions, OpenError,
     format::{
         clock::{Clock, SystemClock, boot_id},
@@ -165,13 +165,13 @@ impl Journal {
     }
 
     /// The terminals whose exit was written since a time or a little before, at most
-    /// [`MAX_RECORDED_EXITS`](crate::journal::MAX_RECORDED_EXITS), the newest first. Reads files: for a thread that may block.
+    /// [`MAX_RECORDED_EXITS`](crate::MAX_RECORDED_EXITS), the newest first. Reads files: for a thread that may block.
     pub fn terminals_with_exit(&self, since: SystemTime) -> io::Result<HashSet<String>> {
         terminals_with_exit(self.directory(), since)
     }
 
     /// The last report of each sandbox's gate that was written since a time or a little before, at most
-    /// [`MAX_REPORTING_SANDBOXES`](crate::journal::MAX_REPORTING_SANDBOXES). Reads files: for a thread that may block.
+    /// [`MAX_REPORTING_SANDBOXES`](crate::MAX_REPORTING_SANDBOXES). Reads files: for a thread that may block.
     pub fn last_reports(&self, since: SystemTime) -> io::Result<HashMap<String, u64>> {
         last_reports(self.directory(), since)
     }
@@ -232,7 +232,7 @@ fn encode(record: &Record) -> Result<Vec<u8>, AppendError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::GatewayStopped;
+    use crate::GatewayStopped;
 
     #[test]
     fn a_subscriber_learns_of_records_that_are_written_after_it_subscribed() {

@@ -1,9 +1,9 @@
 //! Whether the journal can be written.
 
-use crate::journal::WriteFailure;
+use crate::WriteFailure;
 
-/// Whether the journal takes records. [`Journal::health`](crate::journal::Journal::health) says what it is now, and
-/// [`Journal::health_changes`](crate::journal::Journal::health_changes) when it changes.
+/// Whether the journal takes records. [`Journal::health`](crate::Journal::health) says what it is now, and
+/// [`Journal::health_changes`](crate::Journal::health_changes) when it changes.
 #[derive(Debug, Clone)]
 pub enum Health {
     /// The last append succeeded.
@@ -14,7 +14,7 @@ pub enum Health {
 
 impl Health {
     /// Replaces the health, and returns whether it went from writable to unwritable or back.
-    pub(in crate::journal) fn replace(&mut self, new: Self) -> bool {
+    pub(crate) fn replace(&mut self, new: Self) -> bool {
         let has_changed = matches!(self, Self::Writable) != matches!(new, Self::Writable);
         *self = new;
         has_changed

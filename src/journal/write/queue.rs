@@ -13,7 +13,7 @@ use std::{
 use tokio::sync::{Notify, oneshot};
 
 use super::mutex::lock;
-use crate::journal::AppendError;
+use crate::AppendError;
 
 /// The maximum number of records that wait for the writer.
 pub const MAX_QUEUE_RECORDS: usize = 1024;
@@ -33,7 +33,7 @@ pub type AppendResult = Result<u64, AppendError>;
 
 /// Records that are written together or not at all.
 #[derive(Debug)]
-pub(in crate::journal) struct Append {
+pub(crate) struct Append {
     /// The records, each encoded as JSON.
     pub bodies: Vec<Vec<u8>>,
     /// Where the result goes; absent for a best-effort record.
@@ -69,7 +69,7 @@ impl Ack {
 
 /// The appends of one write.
 #[derive(Debug)]
-pub(in crate::journal) struct Batch {
+pub(crate) struct Batch {
     /// In the order in which they were queued.
     pub appends: Vec<Append>,
     /// Best-effort records that were dropped since the last batch.

@@ -5,7 +5,7 @@
 
 use std::{fs::File, io, io::Seek as _, io::SeekFrom};
 
-use crate::journal::{
+use crate::{
     SyncRule,
     format::{
         chain::{ChainHead, Hash},

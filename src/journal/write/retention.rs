@@ -4,7 +4,7 @@
 use std::{io, time::UNIX_EPOCH};
 
 use super::{store::LogStore, usage_restore};
-use crate::journal::{
+use crate::{
     SyncRule, WriteFailure,
     format::{
         chain::ChainHead,

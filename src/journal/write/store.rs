@@ -16,7 +16,7 @@ use super::{
     usage_restore,
     write_quota::WriteQuota,
 };
-use crate::journal::{
+use crate::{
     JournalOptions, Signing, SyncRule, WriteFailure, WriteStep,
     format::{
         chain::ChainHead,

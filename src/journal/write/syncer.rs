@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::mutex::lock;
-use crate::journal::{
+use crate::{
     SyncRule,
     format::{chain::ChainHead, directory::write_head},
 };

@@ -12,7 +12,7 @@ use std::{
 use serde::Deserialize;
 
 use super::write_quota::WriteQuota;
-use crate::journal::format::{
+use crate::format::{
     clock::{Moment, parse_utc},
     directory::{JournalDirectory, JournalFile},
     line::JournalLine,

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::mutex::lock;
-use crate::journal::format::clock::{Clock as _, SystemClock};
+use crate::format::clock::{Clock as _, SystemClock};
 
 /// The number of slices of the time that are counted apart.
 const SLICES: usize = 16;
@@ -77,12 +77,12 @@ fn slot_of(slice: u64) -> usize {
 
 impl WriteQuota {
     /// For a journal that keeps so many bytes, and each record for at least this time. Zero: there is no quota.
-    pub(in crate::journal) fn new(total_bytes: u64, within: Duration) -> Self {
+    pub(crate) fn new(total_bytes: u64, within: Duration) -> Self {
         Self { total_bytes, within, written: Mutex::default() }
     }
 
     /// How long a record is kept at least.
-    pub(in crate::journal) fn within(&self) -> Duration {
+    pub(crate) fn within(&self) -> Duration {
         self.within
     }
 
@@ -106,7 +106,7 @@ impl WriteQuota {
     }
 
     /// Counts a record that is about to be written, for its principal if it has one.
-    pub(in crate::journal) fn count(&self, principal: Option<&str>, body_bytes: usize) {
+    pub(crate) fn count(&self, principal: Option<&str>, body_bytes: usize) {
         if self.is_unbounded() {
             return;
         }

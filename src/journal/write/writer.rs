@@ -19,7 +19,7 @@ use super::{
     store::LogStore,
     write_quota::WriteQuota,
 };
-use crate::journal::{
+use crate::{
     AppendError, JournalOptions, WriteFailure, WriteStep,
     format::{clock::Clock, directory::LockedDirectory, maintenance::Unwritten},
 };

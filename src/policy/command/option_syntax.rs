@@ -42,7 +42,7 @@ struct SyntaxData {
 }
 
 static DATA: LazyLock<SyntaxData> = LazyLock::new(|| {
-    toml::from_str(include_str!("../../../policies/data/option-syntax.toml"))
+    toml::from_str(include_str!("../policies/data/option-syntax.toml"))
         .expect("the data file is part of the build, and a test reads it")
 });
 

@@ -26,7 +26,7 @@ struct ToolOptions {
 
 static TOOLS: LazyLock<HashMap<String, &'static ToolOptions>> = LazyLock::new(|| {
     let tools: BTreeMap<String, ToolOptions> =
-        toml::from_str(include_str!("../../../policies/data/tool-options.toml"))
+        toml::from_str(include_str!("../policies/data/tool-options.toml"))
             .expect("the data file is part of the build, and a test reads it");
     let mut by_name = HashMap::new();
     for (name, options) in tools {

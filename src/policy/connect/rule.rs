@@ -152,7 +152,7 @@ impl ConnectRule {
     }
 
     /// Whether it counts for this caller and port.
-    pub(in crate::policy) fn applies(&self, request: &ConnectRequest<'_>) -> bool {
+    pub(crate) fn applies(&self, request: &ConnectRequest<'_>) -> bool {
         self.sockets.is_empty()
             && self.is_for(request.principal, Some(request.profile))
             && self.is_by(request.program)
@@ -160,7 +160,7 @@ impl ConnectRule {
     }
 
     /// Whether it counts for this caller and socket.
-    pub(in crate::policy) fn is_about_socket(&self, request: &SocketRequest<'_>) -> bool {
+    pub(crate) fn is_about_socket(&self, request: &SocketRequest<'_>) -> bool {
         self.is_for(request.principal, Some(request.profile))
             && self.is_by(request.program)
             && self.names_socket(request.path)
@@ -193,13 +193,13 @@ impl ConnectRule {
     }
 
     /// Whether this request has one of its methods and one of its paths.
-    pub(in crate::policy) fn matches_request(&self, request: &HttpRequest) -> bool {
+    pub(crate) fn matches_request(&self, request: &HttpRequest) -> bool {
         (self.methods.is_empty() || self.methods.contains(&request.method))
             && (self.paths.is_empty() || self.paths.iter().any(|path| path.matches(&request.path)))
     }
 
     /// The ports that it names; none means all.
-    pub(in crate::policy) fn ports(&self) -> &[u16] {
+    pub(crate) fn ports(&self) -> &[u16] {
         &self.ports
     }
 
@@ -208,7 +208,7 @@ impl ConnectRule {
     }
 
     /// Whether it names hosts, and this is one of them.
-    pub(in crate::policy) fn names_host(&self, host: &Host) -> bool {
+    pub(crate) fn names_host(&self, host: &Host) -> bool {
         match host {
             Host::Name(name) => self.hosts.iter().any(|pattern| pattern.matches(name)),
             Host::Address(_) => false,
@@ -216,7 +216,7 @@ impl ConnectRule {
     }
 
     /// The names by which it names hosts: of `*.NAME`, the one that all are below.
-    pub(in crate::policy) fn host_names(&self) -> impl Iterator<Item = &HostName> {
+    pub(crate) fn host_names(&self) -> impl Iterator<Item = &HostName> {
         self.hosts.iter().filter_map(|pattern| match pattern {
             HostPattern::Any => None,
             HostPattern::Exact(name) | HostPattern::Below(name) => Some(name),
@@ -224,14 +224,14 @@ impl ConnectRule {
     }
 
     /// Whether TLS to its hosts is opened for these commands.
-    pub(in crate::policy) fn opens_tls_for(&self, principal: &str, profile: Option<&str>) -> bool {
+    pub(crate) fn opens_tls_for(&self, principal: &str, profile: Option<&str>) -> bool {
         self.mode == RuleMode::Enforce
             && self.tls == TlsHandling::Terminate
             && self.is_for(principal, profile)
     }
 
     /// Whether it decides, for these commands, by the program that connects.
-    pub(in crate::policy) fn names_programs_for(&self, principal: &str, profile: &str) -> bool {
+    pub(crate) fn names_programs_for(&self, principal: &str, profile: &str) -> bool {
         self.mode == RuleMode::Enforce && !self.programs.is_empty() && self.is_for(principal, Some(profile))
     }
 
@@ -243,17 +243,17 @@ impl ConnectRule {
     }
 
     /// Whether it names hosts.
-    pub(in crate::policy) fn has_hosts(&self) -> bool {
+    pub(crate) fn has_hosts(&self) -> bool {
         !self.hosts.is_empty()
     }
 
     /// Whether it names addresses.
-    pub(in crate::policy) fn has_addresses(&self) -> bool {
+    pub(crate) fn has_addresses(&self) -> bool {
         !self.addresses.is_empty()
     }
 
     /// Whether it names this address.
-    pub(in crate::policy) fn covers(&self, address: IpAddr) -> bool {
+    pub(crate) fn covers(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|network| network.contains(address))
     }
 }

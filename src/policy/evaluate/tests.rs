@@ -16,12 +16,6 @@ mod bound;
 mod lines;
 mod profiles;
 
-impl ProfileResolvers for NominalResolver {
-    fn for_profile<'a>(&'a self, _: &'a Profile) -> Box<dyn ProgramResolver + 'a> {
-        Box::new(Self)
-    }
-}
-
 fn decide(policy: &PolicySet, request: &Request) -> Result<Permit, Denial> {
     policy.evaluate(request, &NominalResolver).decide(None)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{ParsedFile, SecretMap, rule_place::placed};
-use crate::policy::{
+use crate::{
     connect::{ConnectRule, ConnectRuleError},
     file_error::PolicyFileError,
     profile::{Profile, ProfileName},

@@ -3,7 +3,7 @@
 //! A rule without its last lines may allow more than the whole one. A file that loses whole tables at its end is taken as an edit: so are
 //! they removed.
 
-use crate::policy::{PolicyFileError, set::PolicyText};
+use crate::{PolicyFileError, set::PolicyText};
 
 /// What is said of such a file.
 const CUT: &str = "the file ends here, in the middle of what it says in the policy in force: a write may have been cut short; a reload that \

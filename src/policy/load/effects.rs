@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::policy::{
+use crate::{
     ProfileName,
     command::{self, rule::RuleSource},
     environment::EnvEntry,

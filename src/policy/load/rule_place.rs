@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 use toml::Spanned;
 
 use super::{MAX_RULES, ParsedFile, find_key, find_text};
-use crate::policy::{file_error::PolicyFileError, warning::RuleLocation};
+use crate::{file_error::PolicyFileError, warning::RuleLocation};
 
 /// The table of one rule.
 pub(super) struct RulePlace<'a> {

@@ -8,7 +8,7 @@ use std::{
 
 use super::ParsedFile;
 use crate::network::http_request::Scheme;
-use crate::policy::{
+use crate::{
     PolicyFileError, ProfileName,
     command::{
         pattern::Regexes,

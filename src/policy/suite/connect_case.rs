@@ -4,14 +4,12 @@ use std::net::IpAddr;
 
 use super::SuiteCase;
 use crate::{
+    command::rule::{Decision, RuleAt},
+    connect::{ConnectingProgram, SocketRequest},
+    connect_decision::{NAME_RULE, SOCKET_RULE},
     network::{destination::Host, http_request::WantedConnection, socket_path::SocketPath},
-    policy::{
-        command::rule::{Decision, RuleAt},
-        connect::{ConnectingProgram, SocketRequest},
-        connect_decision::{NAME_RULE, SOCKET_RULE},
-        profile::ProfileName,
-        set::PolicySet,
-    },
+    profile::ProfileName,
+    set::PolicySet,
 };
 
 /// What is wrong with a case.

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::policy::{
+use crate::{
     apply_rules::apply_rules,
     command::{
         pattern::Match,
@@ -61,7 +61,7 @@ pub struct Findings {
 impl Corpus {
     /// The corpus that is compiled in: `policies/tests/corpus.toml`.
     pub fn compiled_in() -> Self {
-        toml::from_str(include_str!("../../../policies/tests/corpus.toml"))
+        toml::from_str(include_str!("../policies/tests/corpus.toml"))
             .expect("the corpus that is compiled in is valid: a unit test loads it")
     }
 

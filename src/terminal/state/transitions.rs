@@ -215,7 +215,7 @@ impl Terminal {
     }
 
     fn count_end(&self, outcome: &Outcome) {
-        self.counters.ended.inc(outcome.cause());
+        self.counters.ended.inc(crate::terminal::CountedCause(outcome.cause()));
         self.counters.stragglers_killed.add(outcome.stragglers_killed.into());
         self.counters.survivors.add(outcome.survivors.into());
         self.counters.output_bytes.add(self.written_bytes());

@@ -42,10 +42,22 @@ fn source(src: &Path, path: &Path) -> Source {
     let inner = path.strip_prefix(src).expect("the file is in src").with_extension("");
     let mut module: Vec<String> =
         inner.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
-    if module.last().is_some_and(|last| last == "mod") {
+    if module.last().is_some_and(|last| last == "mod" || last == "lib" && module.len() > 1) {
         module.pop();
     }
     let text = read(path);
+    // A member of the workspace is a module of this name, or has some.
+    let member = module[0].clone();
+    if module.len() > 1 && (member == "base" || member == "policy" && OF_POLICY.contains(&module[1].as_str()))
+    {
+        module.remove(0);
+    }
+    let text = match member.as_str() {
+        "base" => text,
+        "conformance" | "journal" | "policy" => with_names_of_the_whole(&text, &member),
+        _ => text,
+    }
+    .replace("provost_base::", "crate::");
     let without_tests = text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
     Source {
         name: relative(path),
@@ -54,6 +66,54 @@ fn source(src: &Path, path: &Path) -> Source {
         code: code_of(without_tests),
         code_with_tests: code_of(&text),
     }
+}
+
+/// What the member `policy` has next to the policy itself.
+const OF_POLICY: [&str; 4] = ["certificate", "network", "resolve", "ssh_agent"];
+/// What members import of `base` at their roots.
+const OF_BASE: [&str; 5] = ["byte_text", "counters", "printable", "stdio", "sys"];
+
+/// The code of a member with the names that its items have in the library of all: `crate::command` of the member `policy` is
+/// `crate::policy::command`.
+fn with_names_of_the_whole(text: &str, member: &str) -> String {
+    let named = |path: &str| {
+        let path = path.trim();
+        let first = path.split(|c: char| !is_word(c)).next().unwrap_or_default();
+        let is_elsewhere = OF_BASE.contains(&first) || member == "policy" && OF_POLICY.contains(&first);
+        if is_elsewhere { path.to_owned() } else { format!("{member}::{path}") }
+    };
+    let mut parts = text.split("crate::");
+    let mut whole = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        whole.push_str("crate::");
+        match part.strip_prefix('{').and_then(group_length).map(|end| part[1..].split_at(end)) {
+            Some((group, rest)) => {
+                let names: Vec<String> = items(group).map(named).collect();
+                whole.push_str(&format!("{{{}{rest}", names.join(", ")));
+            }
+            None => whole.push_str(&named(part)),
+        }
+    }
+    whole
+}
+
+/// Where the group ends of which this is the inside.
+fn group_length(inside: &str) -> Option<usize> {
+    let mut depth = 1;
+    inside.char_indices().find_map(|(at, c)| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        (depth == 0).then_some(at)
+    })
+}
+
+/// The items of a group.
+fn items(group: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0;
+    let is_end = move |c: char| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        depth == 0 && c == ','
+    };
+    group.split(is_end).filter(|item| !item.trim().is_empty())
 }
 
 fn is_code(line: &str) -> bool {

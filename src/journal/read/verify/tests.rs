@@ -1,7 +1,7 @@
 //! What a report says of more than its lists have room for.
 
 use super::*;
-use crate::journal::format::{
+use crate::format::{
     chain::ChainHead,
     record::{GatewayStopped, Record},
 };

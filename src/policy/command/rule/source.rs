@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use provost_base::counters::Label;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -24,13 +25,21 @@ pub enum Decision {
     Deny,
 }
 
-impl std::fmt::Display for Decision {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+impl Label for Decision {
+    const ALL: &'static [Self] = &[Self::Allow, Self::Ask, Self::Deny];
+
+    fn label(self) -> &'static str {
+        match self {
             Self::Allow => "allow",
             Self::Ask => "ask",
             Self::Deny => "deny",
-        })
+        }
+    }
+}
+
+impl std::fmt::Display for Decision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.label())
     }
 }
 

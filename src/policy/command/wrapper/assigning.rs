@@ -1,7 +1,7 @@
 //! Wrappers that give what they run variables: `env` and `sudo`.
 
 use super::{Removed, WrappedCommand, opaque};
-use crate::policy::command::{
+use crate::command::{
     options::{OptionSpec, PLAIN, skip},
     shell::{OpaqueReason, Word},
 };
@@ -27,7 +27,7 @@ pub(super) fn env(args: &[Word]) -> Vec<WrappedCommand> {
 
 /// What env(1) makes of the first line of a script that splits words (`#!/usr/bin/env -S python3 -u`), with the words instead of the
 /// option. `None` where it splits none, or where some of the characters have a meaning in it.
-pub(in crate::policy::command) fn split_first_line(words: &[Word]) -> Option<Vec<Word>> {
+pub(in crate::command) fn split_first_line(words: &[Word]) -> Option<Vec<Word>> {
     let [program, first, rest @ ..] = words else { return None };
     let first = first.literal()?;
     let inline = first.strip_prefix("--split-string=").or_else(|| {

@@ -1,7 +1,7 @@
 //! What a digest, and with it a person's yes, is bound to: every part of an order by itself.
 
 use super::*;
-use crate::policy::Umask;
+use crate::Umask;
 
 const RULES: &str = r#"
     default_profile = "one"

@@ -4,7 +4,7 @@ use super::{
     super::{RequestContext, Rule, RuleMode, RuleSource, RuleSubject},
     *,
 };
-use crate::policy::command::{
+use crate::command::{
     pattern::{Match, Regexes},
     program::{NominalResolver, resolve_command},
     shell::Word,

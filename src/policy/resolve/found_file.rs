@@ -12,7 +12,7 @@ use std::{
 use super::{machine, shebang};
 use crate::{
     byte_text,
-    policy::command::program::{FileId, PathStability, Resolved},
+    command::program::{FileId, PathStability, Resolved},
 };
 
 /// A file cannot be read, or was changed meanwhile.

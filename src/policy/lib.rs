@@ -6,6 +6,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod certificate;
+pub mod network;
+pub mod resolve;
+pub mod ssh_agent;
+
+use provost_base::{byte_text, printable};
+
 mod active;
 mod apply_rules;
 mod approval;

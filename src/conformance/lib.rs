@@ -7,6 +7,8 @@
 
 #![forbid(unsafe_code)]
 
+use provost_base::{stdio, sys};
+
 mod backend;
 mod case;
 mod cases;

@@ -24,6 +24,7 @@ pub trait Label: Copy + PartialEq + 'static {
 }
 
 /// Defines an enumeration whose members are labels.
+#[macro_export]
 macro_rules! labels {
     ($(#[$about:meta])* $visible:vis enum $name:ident {
         $($(#[$about_one:meta])* $one:ident = $label:literal,)+
@@ -45,7 +46,7 @@ macro_rules! labels {
         }
     };
 }
-pub(crate) use labels;
+pub use labels;
 
 /// A count that only goes up.
 #[derive(Default)]

@@ -18,18 +18,16 @@ use super::{
     found_file::{self, FirstLines, first_line, is_executable, is_unchanged, to_resolved},
     shebang,
 };
+use provost_base::sys::rights::Rights;
+
 use crate::{
-    byte_text,
-    policy::{
-        ProfileResolvers,
-        command::{
-            interpreter::{Interpreter, Interpreters},
-            program::{Directory, DirectoryId, FileId, PathStability, ProgramResolver, Resolved},
-        },
-        profile::{Access, Profile},
-        toolchain::{self, FoundToolchain, ToolchainOrder},
+    ProfileResolvers, byte_text,
+    command::{
+        interpreter::{Interpreter, Interpreters},
+        program::{Directory, DirectoryId, FileId, PathStability, ProgramResolver, Resolved},
     },
-    sys::rights::Rights,
+    profile::{Access, Profile},
+    toolchain::{self, FoundToolchain, ToolchainOrder},
 };
 
 /// Symbolic links followed for one path: as many as the kernel follows (path_resolution(7)).
