@@ -7,7 +7,8 @@ WORK = ROOT / "target" / "mutants"
 ORIGIN, TREE, BUILD, GUARD = WORK / "origin", WORK / "tree", WORK / "build", WORK / "guard"
 # Suites that run the library in their own process, and so are built with the mutants. The others run the program alone, and
 # are those of the checkout: a test that is written for a mutant runs without a build of the mutants.
-LINKED = ("lib", "lib-base", "lib-conformance", "lib-journal", "lib-policy", "kernel", "runtime", "gateway")
+MEMBERS = ("base", "conformance", "frontends", "gateway", "journal", "policy", "sandbox")
+LINKED = ("lib", *(f"lib-{member}" for member in MEMBERS), "kernel", "runtime", "gateway")
 
 
 def build(files):
@@ -66,7 +67,7 @@ def copy_tree():
     shutil.copyfile(HERE / "mutant.rs", base / "mutant.rs")
     shutil.copyfile(HERE / "reached.rs", base / "sys" / "reached.rs")
     # Every member finds it at its own root.
-    for member in (".", "base", "conformance", "journal", "policy"):
+    for member in (".", *MEMBERS):
         library = TREE / "src" / member / "lib.rs"
         mutant = "pub mod mutant;" if member == "base" else "use provost_base::mutant;"
         library.write_text("#![allow(warnings)]\n" + library.read_text() + f"\n{mutant}\n")

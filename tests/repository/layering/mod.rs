@@ -40,7 +40,8 @@ fn a_module_imports_only_what_the_architecture_page_allows() {
     let table = table();
     let mut wrong = Vec::new();
     for file in sources() {
-        if ["lib", "base"].contains(&file.module()) {
+        // Roots of members import for what is below them.
+        if file.name.ends_with("/lib.rs") {
             continue;
         }
         let Some(allowed) = table.get(file.module()) else {
@@ -187,7 +188,7 @@ const FRONT_ENDS: [&str; 6] = ["cli", "client", "acp", "mcp", "exec_server", "lo
 /// Their one way to make files, and the reader of tokens, which lets no directory that others can write to be on its way; and what opens this
 /// process's own pipes again.
 const OUTPUT_FILES: [&str; 3] =
-    ["src/cli/console/output_file.rs", "src/cli/agent/token_file.rs", "src/acp/wire/stdio.rs"];
+    ["src/cli/console/output_file.rs", "src/cli/agent/token_file.rs", "src/frontends/acp/wire/stdio.rs"];
 
 /// clippy.toml holds for the whole package, and so cannot say this.
 #[test]

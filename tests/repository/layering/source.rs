@@ -48,16 +48,20 @@ fn source(src: &Path, path: &Path) -> Source {
     let text = read(path);
     // A member of the workspace is a module of this name, or has some.
     let member = module[0].clone();
-    if module.len() > 1 && (member == "base" || member == "policy" && OF_POLICY.contains(&module[1].as_str()))
-    {
+    let is_module_of_its_own = match member.as_str() {
+        "base" | "frontends" | "sandbox" => true,
+        "policy" => module.get(1).is_some_and(|second| OF_POLICY.contains(&second.as_str())),
+        "gateway" => module.get(1).is_some_and(|second| OF_GATEWAY.contains(&second.as_str())),
+        _ => false,
+    };
+    if module.len() > 1 && is_module_of_its_own {
         module.remove(0);
     }
     let text = match member.as_str() {
-        "base" => text,
-        "conformance" | "journal" | "policy" => with_names_of_the_whole(&text, &member),
+        "conformance" | "gateway" | "journal" | "policy" => with_names_of_the_whole(&text, &member),
         _ => text,
-    }
-    .replace("provost_base::", "crate::");
+    };
+    let text = text.replace("provost_base::", "crate::");
     let without_tests = text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
     Source {
         name: relative(path),
@@ -70,8 +74,37 @@ fn source(src: &Path, path: &Path) -> Source {
 
 /// What the member `policy` has next to the policy itself.
 const OF_POLICY: [&str; 4] = ["certificate", "network", "resolve", "ssh_agent"];
-/// What members import of `base` at their roots.
-const OF_BASE: [&str; 5] = ["byte_text", "counters", "printable", "stdio", "sys"];
+/// What the member `gateway` has next to the composition itself.
+const OF_GATEWAY: [&str; 10] = [
+    "approval",
+    "grpc",
+    "kept_cache",
+    "kept_shell",
+    "pool",
+    "reason",
+    "sandbox",
+    "session",
+    "terminal",
+    "workspace",
+];
+/// What members import of others at their roots.
+const IMPORTED: [&str; 15] = [
+    "byte_text",
+    "cgroup",
+    "counters",
+    "display",
+    "failpoint",
+    "journal",
+    "masking",
+    "output",
+    "printable",
+    "proto",
+    "signal",
+    "statefile",
+    "stdio",
+    "sys",
+    "wire",
+];
 
 /// The code of a member with the names that its items have in the library of all: `crate::command` of the member `policy` is
 /// `crate::policy::command`.
@@ -79,7 +112,11 @@ fn with_names_of_the_whole(text: &str, member: &str) -> String {
     let named = |path: &str| {
         let path = path.trim();
         let first = path.split(|c: char| !is_word(c)).next().unwrap_or_default();
-        let is_elsewhere = OF_BASE.contains(&first) || member == "policy" && OF_POLICY.contains(&first);
+        let is_elsewhere = match member {
+            "policy" => IMPORTED.contains(&first) || OF_POLICY.contains(&first),
+            "gateway" => [&IMPORTED[..], &OF_GATEWAY, &OF_POLICY, &["policy"]].concat().contains(&first),
+            _ => IMPORTED.contains(&first) && first != member,
+        };
         if is_elsewhere { path.to_owned() } else { format!("{member}::{path}") }
     };
     let mut parts = text.split("crate::");

@@ -4,8 +4,8 @@ use tonic::Status;
 
 use super::{BODY_TIMEOUT, PIECE_MIN_BYTES, PIECES_FREE};
 use crate::{
+    admission::shares::{CallRefusal, UserShare},
     counters::Label,
-    gateway::admission::shares::{CallRefusal, UserShare},
     grpc::errors,
 };
 
@@ -61,7 +61,7 @@ pub(super) fn status(refusal: CallRefusal, share: &UserShare) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gateway::admission::calls::CONTINUOUS_MESSAGE_MAX_BYTES;
+    use crate::admission::calls::CONTINUOUS_MESSAGE_MAX_BYTES;
 
     #[test]
     fn a_message_that_is_too_long_is_told_its_length_and_the_bound() {

@@ -23,7 +23,7 @@ pub enum ScreenError {
     /// A step of the process's set-up failed.
     #[error("step {step} of the screen process's set-up failed: {errno}")]
     Setup {
-        /// As `src/screen` numbers them.
+        /// As `src/sandbox/screen` numbers them.
         step: u32,
         /// Why.
         errno: Errno,

@@ -61,7 +61,7 @@ struct CarriedKeys {
 }
 
 static DATA: LazyLock<CarriedKeys> = LazyLock::new(|| {
-    let text = include_str!("../../policies/data/git-carried.toml");
+    let text = include_str!("../policies/data/git-carried.toml");
     toml::from_str(text).expect("the data file is part of the build, and a test reads it")
 });
 

@@ -5,6 +5,24 @@
 
 #![forbid(unsafe_code)]
 
+pub mod approval;
+pub mod grpc;
+pub mod kept_cache;
+pub mod kept_shell;
+pub mod pool;
+pub mod reason;
+pub mod sandbox;
+pub mod session;
+pub mod terminal;
+pub mod workspace;
+
+use provost_base::{
+    byte_text, cgroup, counters, display, failpoint, masking, output, printable, signal, statefile, sys, wire,
+};
+use provost_journal as journal;
+use provost_policy::{self as policy, certificate, network, resolve, ssh_agent};
+use provost_proto as proto;
+
 mod admission;
 mod adoption;
 mod adoption_scan;

@@ -70,7 +70,7 @@ struct ConfigRules {
 }
 
 static CONFIG_RULES: LazyLock<ConfigRules> = LazyLock::new(|| {
-    let text = include_str!("../../policies/data/git-config.toml");
+    let text = include_str!("../policies/data/git-config.toml");
     let file: RulesFile =
         toml::from_str(text).expect("the data file is part of the build, and a test reads it");
     ConfigRules {

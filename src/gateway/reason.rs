@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_page_of_errors_has_exactly_these_rows() {
-        let page = include_str!("../docs/errors.md");
+        let page = include_str!("../../docs/errors.md");
         let shown: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
         let rows: Vec<String> = Reason::ALL
             .iter()

@@ -452,7 +452,7 @@ fn rows() -> Vec<String> {
 
 #[test]
 fn the_page_has_every_entry_with_its_reason_and_no_other() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/confinement.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/confinement.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
     let section =
         page.split("\n## What the system call filter refuses\n").nth(1).expect("the page has the section");

@@ -1,0 +1,12 @@
+//! What speaks other protocols than the gateway's own: the Agent Client Protocol, the Model Context Protocol, the exec-server protocol; and the
+//! client that they share with the command line.
+
+pub mod acp;
+pub mod client;
+pub mod exec_server;
+pub mod local_http;
+pub mod mcp;
+
+use provost_base::{byte_text, output, printable, signal, stdio};
+use provost_proto as proto;
+use provost_sandbox::subreaper;
