@@ -113,7 +113,7 @@ impl TestContext {
         })))
     }
 
-    /// A session of a further backend that has another editor; it ends with [`Stage::leave`].
+    /// A session of a further backend that has another editor; it ends with [`Prompt::end`].
     pub(super) async fn with_editor(&self, editor: EditorKind) -> Result<Self, Fault> {
         let launch = self.0.launcher.as_ref().ok_or(Fault::Ended("this case needs a backend command"))?;
         let backend = launch.start(editor).await.map_err(|error| match error {

@@ -214,7 +214,7 @@ impl JsonRpcPeer {
         self.answer_to(method, asked).await
     }
 
-    /// Sends a request; its answer is waited for with [`Peer::answer_to`].
+    /// Sends a request; its answer is waited for with [`Self::answer_to`].
     pub(super) async fn send_request(
         &self,
         id: &Value,

@@ -39,7 +39,7 @@ pub async fn embed(mut config: Config) -> Result<Embedded, ServeError> {
 }
 
 impl Embedded {
-    /// Where it listens, for [`client::connect`](crate::client::connect).
+    /// Where it listens, as clients take it.
     pub fn uri(&self) -> &str {
         &self.uri
     }

@@ -1,6 +1,6 @@
 //! The gateway: configuration, start, listening, drain.
 //!
-//! [`serve`] is `provost serve`; [`embed`] is a private gateway inside another command, which leaves nothing
+//! [`serve()`] is `provost serve`; [`embed`] is a private gateway inside another command, which leaves nothing
 //! behind. Nothing here knows of commands or output: it puts the parts together and takes them apart.
 
 #![forbid(unsafe_code)]

@@ -113,7 +113,7 @@ pub enum ReapError {
 /// What the last start could not restore.
 ///
 /// # Errors
-/// [`ReadError`] when there is a list that cannot be read.
+/// When there is a list that cannot be read.
 pub fn list(state: &Path) -> Result<Vec<Quarantined>, StatefileError> {
     match statefile::read::<QuarantineRecord>(&state.join(NAME)) {
         Ok(list) => Ok(list.entries.into_iter().filter_map(from_record).collect()),

@@ -180,10 +180,10 @@ impl Masker {
     }
 
     /// Covers a part of a stream where it stands, and tells how many bytes from its start are certain: what is behind
-    /// them may be the beginning of a secret, and is certain when more has come. They are at most [`Self::reach`].
+    /// them may be the beginning of a secret, and is certain when more has come. They are at most [`Self::context_bytes`].
     ///
-    /// With [`StreamStart::Cut`], a beginning that a secret may end with is covered too. Where it is cut far enough before
-    /// the bytes that are wanted ([`Self::reach`]), those are covered exactly.
+    /// With [`StreamStart::Truncated`], a beginning that a secret may end with is covered too. Where it is cut far enough before
+    /// the bytes that are wanted ([`Self::context_bytes`]), those are covered exactly.
     pub fn mask_in_place(&self, part: &mut [u8], start: StreamStart, ends: StreamEnd) -> usize {
         let Some(search) = &self.search else { return part.len() };
         let decided = match ends {

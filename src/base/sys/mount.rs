@@ -52,7 +52,7 @@ impl Attributes {
 }
 
 /// Makes a detached copy of the mount at `path` (open_tree(2) with `OPEN_TREE_CLONE`). Links are not followed. Where the
-/// mount is shared, the copy is its peer until [`part`].
+/// mount is shared, the copy is its peer until [`leave_peer_group`].
 /// An empty path means what `directory` itself is open on.
 ///
 /// # Errors

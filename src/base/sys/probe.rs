@@ -40,7 +40,7 @@ struct ProbeCall<F> {
 /// `call` may allocate and return, but must not panic, lock, or start threads.
 ///
 /// # Errors
-/// [`Refused`].
+/// [`ProbeError`].
 pub fn run<F>(namespaces: CloneFlags, cgroup: Option<BorrowedFd<'_>>, call: F) -> Result<(), ProbeError>
 where
     F: FnOnce() -> Result<(), Errno>,

@@ -76,7 +76,7 @@ pub struct SpawnSpec<'a> {
     /// The only file that may be executed, after the scripts that lead to it; then the candidates are not tried. Empty:
     /// there must be none. Absent: any candidate.
     pub expected: Option<&'a [ExpectedExecutable<'a>]>,
-    /// The arguments, with argv[0].
+    /// The arguments, with `argv[0]`.
     pub argv: &'a [CString],
     /// The environment.
     pub env: &'a [CString],

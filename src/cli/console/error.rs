@@ -46,7 +46,7 @@ impl CliError {
         Self::message_only(format!("{what}: {:#}", cause.into()))
     }
 
-    /// As [`Failure::own`], with nothing beneath it.
+    /// As [`Self::caused_by`], with nothing beneath it.
     pub(in crate::cli) fn message_only(message: String) -> Self {
         Self {
             exit_status: PROVOST_FAILED,

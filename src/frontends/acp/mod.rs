@@ -1,8 +1,8 @@
 //! The Agent Client Protocol: an agent's terminals, answered by a gateway.
 //!
 //! Two ways in. [`run`] is `provost acp`: it stands between an editor and its agent on their stdio, answers what the
-//! agent asks of terminals and passes everything else on. [`Terminals`] is for an ACP client of one's own: the five
-//! terminal methods as calls, all five in one with [`Terminals::answer`]; `examples/embed.rs` shows how. Neither decides what may run, and neither runs anything: both ask a gateway.
+//! agent asks of terminals and passes everything else on. [`AcpTerminals`] is for an ACP client of one's own: the five
+//! terminal methods as calls, all five in one with [`AcpTerminals::answer`]; `examples/embed.rs` shows how. Neither decides what may run, and neither runs anything: both ask a gateway.
 //!
 //! The directories import one another in one direction. From the lowest to the highest: `wire`, `approval`, `session`, `terminal`,
 //! `tool_call`, `agent_process`; then the files here.

@@ -219,7 +219,7 @@ impl Session {
     }
 
     /// Lets nobody in any more, and waits until those inside have left. The first who calls this is to do the
-    /// closing; the others may wait for [`Session::closed`].
+    /// closing; the others may wait for [`Session::wait_closed`].
     pub async fn begin_close(&self) -> Closing {
         let role = {
             let mut inside = self.close_barrier.state();

@@ -112,7 +112,7 @@ impl AcpSession {
         self.parent.as_ref().map_or(self, |parent| parent.root_of())
     }
 
-    /// As [`Session::root_of`], to keep.
+    /// As [`Self::root_of`], to keep.
     pub(in crate::acp) fn root(self: &Arc<Self>) -> Arc<Self> {
         self.parent.as_ref().map_or_else(|| self.clone(), Self::root)
     }

@@ -176,7 +176,7 @@ impl AcpTerminals {
         }
     }
 
-    /// As [`Terminals::close_session`], of every session.
+    /// As [`Self::close_session`], of every session.
     pub async fn close(&self) {
         let ending = self.0.sessions.remove_all().into_iter().map(|session| {
             let all = self.clone();

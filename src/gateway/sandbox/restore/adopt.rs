@@ -77,7 +77,7 @@ enum DiscoveredGate {
 /// Contacts the supervisor of a sandbox's directory and lists its terminals.
 ///
 /// # Errors
-/// [`AdoptError`]: it may live, and is as it was.
+/// [`SandboxAdoptError`]: it may live, and is as it was.
 pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError> {
     let socket = match stale::dial(directory) {
         Ok(socket) => OwnedFd::from(socket),

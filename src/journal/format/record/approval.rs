@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::RecordedVerdict;
 
-/// [`Record::ApprovalRequested`](super::Record::ApprovalAsked).
+/// [`Record::ApprovalRequested`](super::Record::ApprovalRequested).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalRequested {
     /// The approval.

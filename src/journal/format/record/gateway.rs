@@ -101,7 +101,7 @@ pub struct CacheKept {
     pub problem: Option<String>,
 }
 
-/// [`Record::Reported`](super::Record::Reported).
+/// [`Record::BypassReported`](super::Record::BypassReported).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BypassReported {
     /// The session.
@@ -160,7 +160,7 @@ pub struct RefusalsRepeated {
     pub last_unix_ms: u64,
 }
 
-/// [`Record::RecordsRepeated`](super::Record::Repeated): records that were too many to be written one by one, and are no refusals.
+/// [`Record::RecordsRepeated`](super::Record::RecordsRepeated): records that were too many to be written one by one, and are no refusals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordsRepeated {
     /// Whose they are.

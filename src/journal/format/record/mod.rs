@@ -240,7 +240,7 @@ impl Record {
         Some(named.as_str()).filter(|named| !named.is_empty())
     }
 
-    /// Whether this rule decided it, or would have: see [`Decision::observed`].
+    /// Whether this rule decided it, or would have: see the field `observed` of a decision.
     pub fn names_rule(&self, rule: &str) -> bool {
         match self {
             Self::Decision(it) => {

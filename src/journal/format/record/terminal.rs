@@ -156,7 +156,7 @@ pub struct WorkspaceChange {
     pub sha256: Option<String>,
 }
 
-/// [`Record::KillRequested`](super::Record::KillAsked).
+/// [`Record::KillRequested`](super::Record::KillRequested).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillRequested {
     /// The terminal.

@@ -124,7 +124,7 @@ pub struct ParsedLine {
     pub expanded_targets: Vec<String>,
 }
 
-/// Reads a line. Never fails: what can't be understood is in [`Line::opaque`].
+/// Reads a line. Never fails: what can't be understood is in [`ParsedLine::opaque`].
 pub fn parse(line: &str, dialect: Dialect) -> ParsedLine {
     let opaque = |at: usize, reason| Opaque { at, text: beginning(line), reason };
     if line.len() > MAX_LINE_BYTES {

@@ -1,6 +1,6 @@
 //! The reader's place in the line, and what every part of the grammar needs: blanks, newlines, reserved words.
 //!
-//! Reading goes forward only. A part that cannot be understood stops it ([`Stop`]); one that can, but that another
+//! Reading goes forward only. A part that cannot be understood stops it; one that can, but that another
 //! shell of the dialect may understand otherwise, is noted and read on.
 
 use std::ops::Range;
