@@ -135,7 +135,10 @@ async fn a_secret_in_a_directory_of_the_system_is_covered_with_whatever_takes_it
 
 /// A process of the host that listens on a socket, which it has bound by a name in a directory that it is in no more.
 /// Its output stays open: it may write the end of its line after the line was seen, and would end by SIGPIPE.
-struct Server(Child, ChildStdout);
+struct Server {
+    child: Child,
+    _output: ChildStdout,
+}
 
 impl Server {
     async fn start(directory: &Path, name: &str) -> Self {
@@ -152,14 +155,14 @@ impl Server {
             output
         });
         let output = within("a server", up).await.expect("no panic");
-        Self(child, output)
+        Self { child, _output: output }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

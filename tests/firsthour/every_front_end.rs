@@ -220,7 +220,7 @@ fn writes_through_no_link(scene: &Scene, seat: &mut Seat<'_>) {
         FrontEnd::Run | FrontEnd::RunByGateway => &["run", "--report", "left", "--", "true"],
         FrontEnd::Detached => &["logs", "--cast", "left", &held],
         // They write no files.
-        FrontEnd::Grpc | FrontEnd::Exec | FrontEnd::Shell | FrontEnd::Python => return,
+        FrontEnd::Grpc | FrontEnd::Exec | FrontEnd::Shell | FrontEnd::Python | FrontEnd::TypeScript => return,
     };
     let mut command = match seat.front_end {
         FrontEnd::Run => desk.command("provost"),
@@ -241,7 +241,12 @@ fn tells_what_is_denied(_: &Scene, seat: &mut Seat<'_>) {
     // Shells have an exit code for it. Where nothing is started, programs get an error.
     let is_process = !matches!(
         seat.front_end,
-        FrontEnd::Grpc | FrontEnd::Acp | FrontEnd::Mcp | FrontEnd::ExecServer | FrontEnd::Python
+        FrontEnd::Grpc
+            | FrontEnd::Acp
+            | FrontEnd::Mcp
+            | FrontEnd::ExecServer
+            | FrontEnd::Python
+            | FrontEnd::TypeScript
     );
     assert_eq!(refused.code, is_process.then_some(126), "{refused:?}");
     assert!(seat.line("cat .mcp.json").text().contains("{}"), "it is as it was");
@@ -276,6 +281,7 @@ fn tells_what_ended(_: &Scene, seat: &mut Seat<'_>) {
     let said = match seat.front_end {
         FrontEnd::Grpc => "ended_processes: 1, ended_commands: [\"sleep\"]",
         FrontEnd::Python => "ended_processes=1, ended_commands=('sleep',)",
+        FrontEnd::TypeScript => "\"endedProcesses\":1,\"endedCommands\":[\"sleep\"]",
         FrontEnd::Mcp => "(sleep); `start_command` starts one that goes on",
         FrontEnd::Acp => "(sleep); what is to go on needs a terminal of its own",
         FrontEnd::ExecServer => "(sleep); what is to go on needs a process of its own",
@@ -319,8 +325,8 @@ fn is_as_outside(scene: &Scene, seat: &mut Seat<'_>) {
     }
     // Where the host gives this user no memory controller, there is no limit to be shown.
     assert!(["536870912", ""].contains(&value("group").as_str()), "{told:?}");
-    // The SDK passes on nothing of its process's environment: who calls it names variables.
-    if seat.front_end != FrontEnd::Python {
+    // The SDKs pass on nothing of their process's environment: who calls them names variables.
+    if !matches!(seat.front_end, FrontEnd::Python | FrontEnd::TypeScript) {
         assert_eq!(value("tool"), "of the workspace", "{told:?}");
         let venv = scene.desk.named.join(VENV);
         assert_eq!(Path::new(&value("venv")).canonicalize().ok(), venv.canonicalize().ok(), "{told:?}");
@@ -339,7 +345,7 @@ const REFUSALS: [[&str; 3]; 3] = [
 fn tells_which_protection_refuses(_: &Scene, seat: &mut Seat<'_>) {
     let told = seat.line(REFUSED);
     assert_eq!(told.code, Some(3), "{told:?}");
-    let is_data = matches!(seat.front_end, FrontEnd::Grpc | FrontEnd::Python);
+    let is_data = matches!(seat.front_end, FrontEnd::Grpc | FrontEnd::Python | FrontEnd::TypeScript);
     for [error, path, key] in REFUSALS {
         if is_data {
             for part in [error, path, key] {
@@ -396,6 +402,7 @@ fn tells_what_is_undone(scene: &Scene, seat: &mut Seat<'_>) {
     let is_told = match seat.front_end {
         FrontEnd::Grpc => told.said.contains("action: Quarantined"),
         FrontEnd::Python => told.said.contains("action: WORKSPACE_ACTION_QUARANTINED"),
+        FrontEnd::TypeScript => told.said.contains("\"action\":\"WORKSPACE_ACTION_QUARANTINED\""),
         _ => told.said.lines().any(undone),
     };
     assert!(is_told, "{told:?}");

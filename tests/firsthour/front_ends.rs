@@ -59,9 +59,11 @@ pub(crate) enum FrontEnd {
     Shell,
     /// The SDK for Python.
     Python,
+    /// The SDK for TypeScript.
+    TypeScript,
 }
 
-pub(crate) const ALL: [FrontEnd; 10] = [
+pub(crate) const ALL: [FrontEnd; 11] = [
     FrontEnd::Grpc,
     FrontEnd::Acp,
     FrontEnd::Mcp,
@@ -72,6 +74,7 @@ pub(crate) const ALL: [FrontEnd; 10] = [
     FrontEnd::Exec,
     FrontEnd::Shell,
     FrontEnd::Python,
+    FrontEnd::TypeScript,
 ];
 
 /// What a front end tells of a command.
@@ -239,13 +242,16 @@ impl Desk {
             FrontEnd::Detached => By::Detached,
             FrontEnd::Exec => By::Exec(self.held.get_or_init(|| self.held()).1.clone()),
             FrontEnd::Shell => By::Shell,
-            FrontEnd::Python => match self.python() {
-                Ok(server) => By::Python(Box::new(server)),
-                Err(Missing(why)) => {
-                    skip(&format!("the SDK for Python: {why}"));
-                    return None;
+            FrontEnd::Python | FrontEnd::TypeScript => {
+                let started = if front_end == FrontEnd::Python { self.python() } else { self.typescript() };
+                match started {
+                    Ok(server) => By::Sdk(Box::new(server)),
+                    Err(Missing(why)) => {
+                        skip(&format!("the SDK for {front_end:?}: {why}"));
+                        return None;
+                    }
                 }
-            },
+            }
         };
         Some(Seat { desk: self, front_end, by })
     }
@@ -299,6 +305,28 @@ impl Desk {
         assert_eq!(server.receive(), "ready");
         Ok(server)
     }
+
+    fn typescript(&self) -> Result<StdioServer, Missing> {
+        let (node, sdk) = node_with_sdk()?;
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "umask 077; exec \"$@\"", "sh"]).arg(node).stdin(Stdio::null());
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/firsthour/sdk.mjs")).arg(sdk);
+        command.arg(self.person.id().to_string()).arg(&self.address).arg(&self.named);
+        let server = StdioServer::start(command.env("HOME", self.person.home()));
+        assert_eq!(server.receive(), "ready");
+        Ok(server)
+    }
+}
+
+/// Node.js and the SDK as `.ci/sdk typescript` has installed them.
+fn node_with_sdk() -> Result<(PathBuf, PathBuf), Missing> {
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/sdk/typescript");
+    let sdk = made.join("node_modules/@provost/sdk/dist/index.js");
+    if !sdk.exists() {
+        return Err(Missing("`.ci/sdk typescript` makes it".to_owned()));
+    }
+    let own = made.join("node/node_modules/node/bin/node");
+    Ok((if own.exists() { own } else { "node".into() }, sdk))
 }
 
 /// An interpreter with the SDK's libraries: the one that `.ci/sdk python` makes, or that of the clients' tests.
@@ -362,7 +390,8 @@ enum By {
     /// In this session.
     Exec(String),
     Shell,
-    Python(Box<StdioServer>),
+    /// A program that runs what it is told by lines.
+    Sdk(Box<StdioServer>),
 }
 
 impl Seat<'_> {
@@ -383,7 +412,7 @@ impl Seat<'_> {
                 *count += 1;
                 by_exec_server(peer, &count.to_string(), &text())
             }
-            By::Python(server) => by_python(server, words),
+            By::Sdk(server) => by_sdk(server, words),
             By::Detached => detached(desk, words),
             By::Run | By::RunByGateway | By::Exec(_) | By::Shell => {
                 of_output(&self.command_line(words).expect("it is one").output().expect("it starts"), desk)
@@ -477,7 +506,7 @@ fn by_exec_server(peer: &mut peer::Peer, name: &str, words: &[&str]) -> Told {
     Told { code: Some(ended.exit_code), printed: ended.stdout.into(), said: ended.stderr }
 }
 
-fn by_python(server: &mut StdioServer, words: &[OsString]) -> Told {
+fn by_sdk(server: &mut StdioServer, words: &[OsString]) -> Told {
     let words: Vec<String> = words.iter().map(|word| STANDARD.encode(word.as_bytes())).collect();
     server.send_line(&json!(words).to_string());
     let told = server.receive();

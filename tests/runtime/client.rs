@@ -146,6 +146,14 @@ impl Drop for Supervisor {
                 }
             }
         }
+        // Where it is the first process of a namespace, it is the child of unshare(1), and goes on without it.
+        let pid = self.process.id();
+        let children =
+            std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            let _ =
+                nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::Signal::SIGKILL);
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
         for group in self.groups.iter().rev() {
