@@ -125,10 +125,7 @@ impl Footprint {
                 .map(|process| process.descriptors().len())
                 .sum::<usize>()
                 .saturating_sub(launchers.len()),
-            state_entries: entries_below(state)
-                .saturating_sub(entries_below(&state.join("journal")))
-                .saturating_sub(entries_below(&state.join("workspaces")))
-                .saturating_sub(usize::from(state.join("workspaces").exists())),
+            state_entries: entries_of_state(state),
         }
     }
 }
@@ -174,8 +171,14 @@ fn children_of(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-fn entries_below(directory: &Path) -> usize {
-    paths_below(directory).len()
+/// Counted in one walk: a file that came between two would be taken off and never have been counted.
+fn entries_of_state(state: &Path) -> usize {
+    let is_counted = |path: &PathBuf| {
+        let mut parts = path.strip_prefix(state).unwrap_or(path).components();
+        let first = parts.next().map(|part| part.as_os_str().to_owned()).unwrap_or_default();
+        first != "workspaces" && (first != "journal" || parts.next().is_none())
+    };
+    paths_below(state).iter().filter(|path| is_counted(path)).count()
 }
 
 /// Everything in a directory, at any depth.
