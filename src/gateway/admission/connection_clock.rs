@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::sys::thread_clock::thread_cpu_time;
+use crate::sys::clocks::thread_cpu_time;
 
 /// After so much of it in one turn a connection lets others have theirs.
 const TURN: Duration = Duration::from_micros(100);

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::token_bucket::TokenBucket;
-use crate::sys::thread_clock::thread_cpu_time;
+use crate::sys::clocks::thread_cpu_time;
 
 /// Calls of one user that are driven at the same time.
 const CONCURRENT_CALLS: usize = 2;

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     policy::profile::OnChange,
-    sys::{credentials, rights::Rights, thread_clock::thread_cpu_time},
+    sys::{clocks::thread_cpu_time, credentials, rights::Rights},
 };
 
 /// How often inotify events are read while a command runs.

@@ -132,14 +132,15 @@ impl Gate {
                 // No process is left under the filter.
                 exit(EXIT_SANDBOX_ENDED);
             }
-            if self.has_turn() {
-                self.evaluate_next();
-            }
+            // What a gateway says of a line is sent before the line runs: it holds for the line's first exec.
             if !ready.connections.is_empty() {
                 let count = self.epoll.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
                 for event in &events[..count] {
                     self.dispatch(event.data(), event.events());
                 }
+            }
+            if self.has_turn() {
+                self.evaluate_next();
             }
             if self.tick_at.is_some_and(|at| at <= self.now) {
                 self.tick();

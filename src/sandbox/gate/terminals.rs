@@ -58,6 +58,7 @@ impl Terminals {
         if self.by_leaf.len() >= MAX_TERMINALS && !self.by_leaf.contains_key(&name) {
             return;
         }
+        let since_ticks = if added.line_since_ticks == 0 { now_ticks } else { added.line_since_ticks };
         let terminal = Terminal {
             id: added.terminal_id,
             principal: added.principal,
@@ -69,7 +70,7 @@ impl Terminals {
             line: i32::try_from(added.line_of_shell)
                 .ok()
                 .filter(|shell| *shell > 0)
-                .map(|shell| ShellLine { shell, since_ticks: now_ticks }),
+                .map(|shell| ShellLine { shell, since_ticks }),
             asking: 0,
             allowed: AllowedExecs::default(),
         };

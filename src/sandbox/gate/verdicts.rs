@@ -84,8 +84,14 @@ impl Verdicts {
     /// Keeps a verdict that depends on nothing else.
     pub(super) fn keep(&mut self, terminal: &Terminal, exec: &ReadExec, now: Instant, decided: &Rc<Decided>) {
         let bytes = exec.path.len() + exec.argv.iter().map(|one| one.len() + 1).sum::<usize>();
-        // What a person has approved is not for every process of a terminal.
-        if bytes > MAX_KEPT_BYTES || decided.verdict.env_was_read || decided.verdict.was_approved {
+        // What a person has approved is not for every process of a terminal, and while it is approved of a line, what another process of
+        // the terminal is asked about is none of the line's.
+        let depends_on_process = terminal.line.is_some() && !terminal.approved.is_empty();
+        if bytes > MAX_KEPT_BYTES
+            || decided.verdict.env_was_read
+            || decided.verdict.was_approved
+            || depends_on_process
+        {
             return;
         }
         if self.known.len() >= MAX_VERDICTS {

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc, time::Duration};
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::{
     failpoint,
@@ -27,7 +27,7 @@ use crate::{
         },
         gate_link::GateError,
     },
-    sys::ring,
+    sys::{clocks::boot_ticks, ring},
 };
 
 /// How long a supervisor may take to confirm a stop or a signal. It never waits for the command before it answers.
@@ -81,6 +81,9 @@ pub enum RequestError {
     Errno(i32),
 }
 
+/// Within a tick of the kernel's clock since the boot, which is 10 ms.
+const TICK_FRACTION: Duration = Duration::from_millis(2);
+
 /// A line of a kept shell, as the gate is told about it.
 #[derive(Debug, Clone)]
 pub struct GateLine(AddTerminal);
@@ -104,7 +107,7 @@ impl GateLine {
             starts_any_rule: String::new(),
             approved: permit.spec().approved().map(|one| approved(&one)).collect(),
             line_of_shell: shell,
-            directories: Vec::new(),
+            ..AddTerminal::default()
         })
     }
 }
@@ -307,7 +310,16 @@ impl Sandbox {
     /// was approved before.
     pub async fn begin_line(&self, line: &GateLine) -> Result<(), GateError> {
         let SandboxGate::Linked(gate) = self.gate() else { return Err(GateError::Lost) };
-        gate.add_terminal(line.0.clone()).await
+        let mut begun = line.0.clone();
+        if !begun.approved.is_empty() {
+            // What the line starts has begun in another tick than what an earlier line has left; and the gate may read this when the
+            // line has started processes.
+            begun.line_since_ticks = boot_ticks() + 1;
+            while boot_ticks() < begun.line_since_ticks {
+                sleep(TICK_FRACTION).await;
+            }
+        }
+        gate.add_terminal(begun).await
     }
 
     /// Lets the gate know that a line is over: what was approved of it is not approved any more.
