@@ -1,5 +1,7 @@
 //! Provost: a sandboxed command-execution gateway. `ARCHITECTURE.md` is the map.
 
+#![forbid(unsafe_code)]
+
 pub mod cli;
 
 pub use provost_base::{

@@ -1,6 +1,8 @@
 //! What speaks other protocols than the gateway's own: the Agent Client Protocol, the Model Context Protocol, the exec-server protocol; and the
 //! client that they share with the command line.
 
+#![forbid(unsafe_code)]
+
 pub mod acp;
 pub mod client;
 pub mod exec_server;

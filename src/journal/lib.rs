@@ -7,6 +7,8 @@
 //! `format` is what writing and reading share. In `write` a record goes `handle` → `appender` → `queue` → `writer` → `store`, and
 //! `syncer` makes it durable. `read` has queries and the check of the chain.
 
+#![forbid(unsafe_code)]
+
 use provost_base::{byte_text, counters, printable, sys};
 
 mod format;

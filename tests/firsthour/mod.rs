@@ -167,25 +167,25 @@ mod nightly {
     use super::*;
 
     #[test]
-    #[ignore = "long: fetches packages from npm"]
+    #[ignore = "long: fetches packages from npm; .ci/long firsthour runs it"]
     fn a_node_repository_is_worked_in_as_root() {
         walk_node(Person::root());
     }
 
     #[test]
-    #[ignore = "long: fetches packages from PyPI"]
+    #[ignore = "long: fetches packages from PyPI; .ci/long firsthour runs it"]
     fn a_python_repository_is_worked_in_as_root() {
         walk_python(Person::root());
     }
 
     #[test]
-    #[ignore = "long: fetches packages from crates.io"]
+    #[ignore = "long: fetches packages from crates.io; .ci/long firsthour runs it"]
     fn a_rust_repository_is_worked_in_as_root() {
         walk_rust(Person::root());
     }
 
     #[test]
-    #[ignore = "long: installs npm and uv as version managers do"]
+    #[ignore = "long: installs npm and uv as version managers do; .ci/long firsthour runs it"]
     fn a_version_of_node_and_uv_in_the_home_are_used() {
         for person in [Person::root(), Person::ordinary()].into_iter().flatten() {
             if !toolchains::nvm(&person) || !toolchains::uv(&person) {
@@ -215,7 +215,7 @@ mod nightly {
     }
 
     #[test]
-    #[ignore = "long: installs mise and a tool by it"]
+    #[ignore = "long: installs mise and a tool by it; .ci/long firsthour runs it"]
     fn a_tool_that_mise_has_installed_is_used() {
         for person in [Person::root(), Person::ordinary()].into_iter().flatten() {
             if !toolchains::mise(&person) {

@@ -182,7 +182,7 @@ mod nightly {
     use super::*;
 
     #[test]
-    #[ignore = "long: takes a toolchain of Rust"]
+    #[ignore = "long: takes a toolchain of Rust; .ci/long firsthour runs it"]
     fn npm_pip_and_cargo_say_at_once_that_there_is_no_network_as_root() {
         Person::root().into_iter().for_each(tools_must_say_so_at_once);
     }

@@ -71,6 +71,26 @@ fn every_promise_has_a_test_that_is_not_long() {
     }
 }
 
+/// A module `nightly` has what CI does not run, and nothing else: `.ci/run` skips it by that name.
+#[test]
+fn nightly_is_what_is_not_run_by_ci() {
+    let mut wrong = Vec::new();
+    for file in rust_files(&root().join("tests")) {
+        let code = read_path(&file);
+        for (at, marked) in code.match_indices("#[ignore = \"") {
+            let reason = code[at + marked.len()..].split('"').next().unwrap_or_default();
+            let is_indented = code[..at].ends_with(' ');
+            let module = code[..at].rsplit_once("\nmod ").filter(|_| is_indented);
+            let is_nightly = file.components().any(|part| part.as_os_str() == "nightly")
+                || module.is_some_and(|(_, name)| name.starts_with("nightly "));
+            if is_nightly != (reason.contains(".ci/long") || reason.starts_with("by hand")) {
+                wrong.push(format!("{}: {reason}", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// Names of the tests of a file that `cargo test` leaves out.
 fn long_tests(code: &str) -> Vec<String> {
     let marked = code.split("#[ignore = \"long: ").skip(1);

@@ -102,12 +102,12 @@ async fn record(session: &Session, menu: &str, keys: &[&str]) -> String {
     cast
 }
 
-/// Run by `.ci/long` alone.
+/// Run by hand.
 mod nightly {
     use super::*;
 
     #[tokio::test]
-    #[ignore = "records tests/screen/data again, for which it needs vttest"]
+    #[ignore = "by hand: records tests/screen/data again, for which it needs vttest"]
     async fn the_screens_of_vttest_are_recorded() {
         in_session(&Gateway::shared(), async |session| {
             if session.sh("command -v vttest").finish().await.text().is_empty() {

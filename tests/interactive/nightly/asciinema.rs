@@ -65,7 +65,7 @@ async fn screen(terminal: &Terminal) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-#[ignore = "needs asciinema 3.2, whose build takes minutes"]
+#[ignore = "long: needs asciinema 3.2, whose build takes minutes; .ci/long asciinema runs it"]
 async fn recordings_play_in_asciinema() {
     let Some(asciinema) = asciinema() else { return };
     let version = String::from_utf8(output_of(&asciinema, &["--version"])).expect("it is text");
