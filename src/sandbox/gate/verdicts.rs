@@ -230,4 +230,24 @@ mod tests {
         }
         assert!(verdicts.known.len() <= MAX_VERDICTS);
     }
+
+    #[test]
+    fn while_something_is_approved_of_a_line_no_verdict_is_another_processs() {
+        let mut terminals = Terminals::default();
+        let approved = crate::proto::gate::ApprovedCommand::default();
+        let of_line = |approved| AddTerminal {
+            terminal_id: "term_1".into(),
+            line_of_shell: 7,
+            approved,
+            ..AddTerminal::default()
+        };
+        for (approved, is_kept) in [(vec![approved], false), (Vec::new(), true)] {
+            terminals.add(of_line(approved), 0);
+            let terminal = terminals.get_mut("term_1").unwrap();
+            let (mut verdicts, now) = (Verdicts::default(), Instant::now());
+            let asked = ExecVerdict { decision: ExecDecision::Ask, ..allowed() };
+            verdicts.keep(terminal, &exec("a", 1), now, &Decided::new(asked));
+            assert_eq!(verdicts.find(terminal, &exec("a", 1), now).is_some(), is_kept);
+        }
+    }
 }
