@@ -1,16 +1,20 @@
 //! A websocket that breaks: the session stays for a while, a client that comes back gets every byte once, and nobody else gets anything.
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::BTreeMap,
+    fs, thread,
+    time::{Duration, Instant},
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use crate::{
     exec_server::{
-        peer::{Peer, encoded},
+        peer::{Peer, encoded, text},
         socket::ListeningServer,
     },
-    support::{Gateway, mark, wait_for_sleepers},
+    support::{DEADLINE, Gateway, mark, wait_for_sleepers},
 };
 
 /// What a client has of a process: the bytes of each number, and the number of its end.
@@ -114,6 +118,47 @@ fn a_client_that_comes_back_has_every_byte_once_also_of_what_was_written_while_i
     received.catch_up(&mut peer, "p");
     let (bytes, code) = received.finish(&mut peer);
     assert!(bytes == numbers(COUNT), "{} of {} bytes", bytes.len(), numbers(COUNT).len());
+    assert_eq!(code, 7);
+    server.stop();
+    gateway.stop();
+}
+
+#[test]
+fn what_was_lost_with_a_connection_is_kept_although_the_client_has_what_came_later() {
+    const LATER: usize = 400_000;
+    let gateway = Gateway::start();
+    let server = ListeningServer::start(&gateway, &[]);
+    let (mut peer, session) = server.client();
+    let wait = |name: &str| format!("until [ -e {name} ]; do sleep 0.05; done");
+    let (lost, later) = (wait("lost"), wait("later"));
+    let line = format!("echo 1; {lost}; seq 2 9000; touch gone; {later}; seq 9001 {LATER}; exit 7");
+    let params = peer.command("p", &["sh", "-c", &line]);
+    peer.result("process/start", params);
+    peer.until_written("p", "1\n");
+    let mut received = Received::default();
+    received.take(&mut peer);
+    peer.socket().break_off();
+    drop(peer);
+    fs::write(server.workspace.join("lost"), "").expect("the workspace is ours");
+    let begun = Instant::now();
+    while !server.workspace.join("gone").exists() {
+        assert!(begun.elapsed() < DEADLINE, "the command does not go on without a client");
+        thread::sleep(Duration::from_millis(5));
+    }
+    let mut peer = server.returning(&session);
+    fs::write(server.workspace.join("later"), "").expect("the workspace is ours");
+    // More than is kept is told, and the client says that it has it, before it reads what was lost.
+    let mut told = 0;
+    while told < 3 << 19 {
+        let message = peer.socket().receive();
+        if message["method"] == "process/output" {
+            told += text(&message["params"]["chunk"]).len();
+        }
+        received.notified(&message);
+    }
+    received.catch_up(&mut peer, "p");
+    let (bytes, code) = received.finish(&mut peer);
+    assert!(bytes == numbers(LATER), "{} of {} bytes", bytes.len(), numbers(LATER).len());
     assert_eq!(code, 7);
     server.stop();
     gateway.stop();

@@ -17,7 +17,7 @@ use nix::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_tungstenite::tungstenite::{
-    Message, WebSocket,
+    Error, Message, WebSocket,
     protocol::{CloseFrame, Role},
 };
 
@@ -194,11 +194,21 @@ impl Socket {
     /// The next message. Pings are answered on the way.
     pub(crate) fn receive(&mut self) -> Value {
         loop {
-            match self.0.read().expect("the server sends something") {
+            match self.read() {
                 Message::Text(text) => return serde_json::from_str(&text).expect("messages are JSON"),
                 Message::Ping(_) => self.0.flush().expect("the server reads"),
                 Message::Pong(_) => {}
                 other => panic!("no message of the protocol: {other:?}"),
+            }
+        }
+    }
+
+    /// A read with a time limit is interrupted by every signal, such as that of a child's end (signal(7)).
+    fn read(&mut self) -> Message {
+        loop {
+            match self.0.read() {
+                Err(Error::Io(error)) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                read => return read.expect("the server sends something"),
             }
         }
     }
@@ -215,7 +225,7 @@ impl Socket {
     /// Why the server closes the connection.
     pub(crate) fn closed(&mut self) -> CloseFrame {
         loop {
-            match self.0.read().expect("the server says why") {
+            match self.read() {
                 Message::Close(frame) => return frame.expect("it has a code"),
                 Message::Text(_) | Message::Ping(_) | Message::Pong(_) => {}
                 other => panic!("no close: {other:?}"),

@@ -54,7 +54,7 @@ impl StartedProcess {
 async fn events(process: &Arc<Process>, run: &mut Run, to: &Outlet, is_pty: bool) {
     let notify = |method: &str, seq: u64, params: Value| {
         let process = process.clone();
-        to.send(message::notification(method, &params), Box::new(move || process.received(seq)))
+        to.send(message::notification(method, &params), Box::new(move || process.received(seq..=seq)))
     };
     let output = async |stream: StreamName, bytes: Bytes| {
         let (seq, params) = process.push(stream, bytes).await;

@@ -5,6 +5,7 @@
 
 use std::{
     collections::VecDeque,
+    ops::RangeInclusive,
     pin::pin,
     sync::{Mutex, MutexGuard},
     time::Duration,
@@ -90,12 +91,12 @@ struct State {
     input_kind: InputKind,
     pieces: VecDeque<Piece>,
     retained_bytes: usize,
-    /// How many of the pieces the client has; the first ones.
-    received_pieces: usize,
-    /// The bytes of the others.
+    /// How many of the pieces the client may not have.
+    pending_pieces: usize,
+    /// Their bytes.
     pending_bytes: usize,
-    /// The number of the last event that the client has.
-    received_seq: u64,
+    /// The client has the number of the close.
+    is_close_received: bool,
     /// The number of the last event.
     last_seq: u64,
     end: Option<ProcessEnd>,
@@ -109,6 +110,8 @@ struct Piece {
     seq: u64,
     stream: StreamName,
     bytes: Bytes,
+    /// The client has it.
+    is_received: bool,
 }
 
 /// What a client reads.
@@ -157,7 +160,7 @@ impl Process {
     /// Whether the client knows that it has ended.
     pub(super) fn is_settled(&self) -> bool {
         let state = self.lock();
-        state.is_closed && state.received_seq >= state.last_seq
+        state.is_close_received && state.pending_pieces == 0
     }
 
     /// Keeps a piece of output; waits while the client does not have what is kept. Returns its number and its notification's
@@ -179,9 +182,10 @@ impl Process {
         (seq, params)
     }
 
-    /// The client has everything up to this number.
-    pub(super) fn received(&self, seq: u64) {
-        self.lock().received(seq);
+    /// The client has what has these numbers. That it has one says nothing of those before, which may have been lost with an
+    /// earlier connection.
+    pub(super) fn received(&self, numbers: RangeInclusive<u64>) {
+        self.lock().received(&numbers);
         self.room.notify_waiters();
     }
 
@@ -218,7 +222,7 @@ impl Process {
 
     /// What is kept after a number, up to which the client has everything; waits until there is something, or for so long.
     pub(super) async fn read(&self, limits: ReadLimits) -> Value {
-        self.received(limits.after_seq);
+        self.received(0..=limits.after_seq);
         let mut changes = self.changed.subscribe();
         let deadline = Instant::now() + limits.wait.min(WAIT_MAX);
         loop {
@@ -263,39 +267,37 @@ impl Process {
 impl State {
     /// Keeps a piece, whose number is returned; none: there is no room.
     fn push(&mut self, stream: StreamName, bytes: &Bytes) -> Option<u64> {
-        let pending = self.pieces.len() - self.received_pieces;
-        if self.pending_bytes >= RETAINED_BYTES || pending >= RETAINED_PIECES {
+        if self.pending_bytes >= RETAINED_BYTES || self.pending_pieces >= RETAINED_PIECES {
             return None;
         }
         self.last_seq += 1;
         self.retained_bytes += bytes.len();
         self.pending_bytes += bytes.len();
-        self.pieces.push_back(Piece { seq: self.last_seq, stream, bytes: bytes.clone() });
+        self.pending_pieces += 1;
+        self.pieces.push_back(Piece { seq: self.last_seq, stream, bytes: bytes.clone(), is_received: false });
         self.drop_oldest();
         Some(self.last_seq)
     }
 
-    fn received(&mut self, seq: u64) {
-        // No client has what there was not.
-        self.received_seq = self.received_seq.max(seq.min(self.last_seq));
-        while let Some(piece) = self.pieces.get(self.received_pieces) {
-            if piece.seq > self.received_seq {
-                break;
+    fn received(&mut self, numbers: &RangeInclusive<u64>) {
+        let first = self.pieces.partition_point(|piece| piece.seq < *numbers.start());
+        for piece in self.pieces.range_mut(first..).take_while(|piece| numbers.contains(&piece.seq)) {
+            if !std::mem::replace(&mut piece.is_received, true) {
+                self.pending_bytes -= piece.bytes.len();
+                self.pending_pieces -= 1;
             }
-            self.pending_bytes -= piece.bytes.len();
-            self.received_pieces += 1;
         }
+        // No client has what there was not.
+        self.is_close_received |= self.is_closed && numbers.contains(&self.last_seq);
         self.drop_oldest();
     }
 
     /// Drops what the client has and there is no room for.
     fn drop_oldest(&mut self) {
-        while self.received_pieces > 0
-            && (self.retained_bytes > RETAINED_BYTES || self.pieces.len() > RETAINED_PIECES)
-        {
-            let Some(oldest) = self.pieces.pop_front() else { return };
+        while self.retained_bytes > RETAINED_BYTES || self.pieces.len() > RETAINED_PIECES {
+            let oldest = self.pieces.iter().position(|piece| piece.is_received);
+            let Some(oldest) = oldest.and_then(|index| self.pieces.remove(index)) else { return };
             self.retained_bytes -= oldest.bytes.len();
-            self.received_pieces -= 1;
         }
     }
 }
@@ -337,7 +339,7 @@ mod tests {
         let (process, _inputs) = Process::new("p".to_owned(), 1);
         for _ in 0..40 {
             let (seq, _) = process.push(StreamName::Stdout, Bytes::from(vec![0; 64 << 10])).await;
-            process.received(seq);
+            process.received(seq..=seq);
         }
         let state = process.lock();
         assert!(state.retained_bytes <= RETAINED_BYTES && state.last_seq == 40);
@@ -362,11 +364,31 @@ mod tests {
             process.read(ReadLimits { after_seq: 1, ..all() }).await;
             assert_eq!(waiting.await.0, 17);
         }
-        process.received(u64::MAX);
-        assert_eq!(process.lock().received_seq, 17, "what there was not is not received");
+        process.received(0..=u64::MAX);
         process.end(ProcessEnd { exit_code: 0, failure: None });
-        assert!(!process.is_settled());
-        process.received(19);
+        assert!(!process.is_settled(), "what there was not is not received");
+        process.received(19..=19);
+        assert!(process.is_settled());
+    }
+
+    #[tokio::test]
+    async fn what_was_lost_with_a_connection_is_kept_while_the_client_has_what_came_later() {
+        let (process, _inputs) = Process::new("p".to_owned(), 1);
+        let piece = Bytes::from(vec![0; 64 << 10]);
+        for _ in 0..60 {
+            let (seq, _) = process.push(StreamName::Stdout, piece.clone()).await;
+            if !(3..=7).contains(&seq) {
+                process.received(seq..=seq);
+            }
+        }
+        assert!(process.lock().retained_bytes <= RETAINED_BYTES);
+        let read = process.read(ReadLimits { after_seq: 2, ..all() }).await;
+        let numbers = read["chunks"].as_array().unwrap().iter().map(|chunk| chunk["seq"].as_u64().unwrap());
+        assert_eq!(numbers.take(6).collect::<Vec<_>>(), [3, 4, 5, 6, 7, 50]);
+        process.end(ProcessEnd { exit_code: 0, failure: None });
+        process.received(61..=62);
+        assert!(!process.is_settled(), "some of it is lost");
+        process.received(0..=60);
         assert!(process.is_settled());
     }
 

@@ -254,8 +254,8 @@ impl Processes {
             wait: Duration::from_millis(params.wait_ms.unwrap_or_default()),
         };
         let read = process.read(limits).await;
-        let received = read["nextSeq"].as_u64().unwrap_or_default().saturating_sub(1);
-        Ok((read, Box::new(move || process.received(received))))
+        let next = read["nextSeq"].as_u64().unwrap_or_default();
+        Ok((read, Box::new(move || process.received(0..=next.saturating_sub(1)))))
     }
 
     /// Puts bytes before a process. Waits for nothing, so that writes keep their order.
