@@ -263,14 +263,6 @@ pub fn receive_bytes(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> Result<(usize,
     Ok((count, descriptors.into()))
 }
 
-/// One sendmsg(2) of plain bytes and a descriptor, which travels with the first of them.
-///
-/// # Errors
-/// The errno of sendmsg(2).
-pub fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], descriptor: BorrowedFd<'_>) -> Result<usize, Errno> {
-    send_once(socket, bytes, &[descriptor.as_raw_fd()])
-}
-
 fn raw_descriptors<'fd>(descriptors: impl Iterator<Item = BorrowedFd<'fd>>) -> Vec<RawFd> {
     descriptors.map(|one| one.as_raw_fd()).collect()
 }

@@ -1,6 +1,6 @@
 //! What a shell does by itself: names that it takes for builtins, variables that change what a name means.
 
-use super::shell::Word;
+use super::shell::{Word, holds_number};
 
 /// Variables that change which file a name means, or how a shell reads a line.
 pub fn changes_lookup(name: &str) -> bool {
@@ -53,23 +53,6 @@ pub(super) fn is_read_by_shells(name: &str) -> bool {
             name,
             "HOME" | "OLDPWD" | "PWD" | "GLOBIGNORE" | "MAIL" | "MAILPATH" | "INPUTRC" | "FCEDIT" | "SHELL"
         )
-}
-
-/// Whether a variable is a number to a shell, so that what it is given is taken for arithmetic.
-pub(super) fn holds_number(name: &str) -> bool {
-    matches!(
-        name,
-        "COLUMNS"
-            | "HISTCMD"
-            | "LINENO"
-            | "LINES"
-            | "OPTIND"
-            | "PPID"
-            | "RANDOM"
-            | "SECONDS"
-            | "SRANDOM"
-            | "TMOUT"
-    )
 }
 
 /// Names that every one of the known shells takes for itself, so that no file is run.

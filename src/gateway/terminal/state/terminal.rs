@@ -173,11 +173,6 @@ impl Terminal {
         self.stage.borrow().clone()
     }
 
-    /// To wait for a change of the stage.
-    pub fn watch_stage(&self) -> watch::Receiver<Stage> {
-        self.stage.subscribe()
-    }
-
     /// What is there once the command runs, and after.
     pub fn live(&self) -> Option<&Live> {
         self.live.get()

@@ -6,10 +6,9 @@
 use std::ops::Range;
 
 use super::{
-    super::builtin::holds_number,
     Dialect, OpaqueReason, Word,
     parser::{ParseResult, Parser, Quoted},
-    word::WordBuilder,
+    word::{WordBuilder, holds_number},
 };
 
 /// Whether an expression may be several.

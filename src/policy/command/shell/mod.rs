@@ -32,6 +32,7 @@ mod tests;
 
 use parser::Parser;
 pub use print::print;
+pub(super) use word::holds_number;
 pub use word::{OpaqueReason, Word, holds_substitution};
 
 /// The longest line that is read, in bytes. A longer one is opaque as a whole.

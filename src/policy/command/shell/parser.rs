@@ -6,8 +6,8 @@
 use std::ops::Range;
 
 use super::{
-    super::builtin::holds_number, Dialect, LineCwd, MAX_COMMANDS, MAX_DEPTH, Opaque, OpaqueReason,
-    ParsedLine, SimpleCommand, Word, beginning, shell_state::ShellState,
+    Dialect, LineCwd, MAX_COMMANDS, MAX_DEPTH, Opaque, OpaqueReason, ParsedLine, SimpleCommand, Word,
+    beginning, shell_state::ShellState, word::holds_number,
 };
 
 /// Where reading stopped, and why. What was read before it stays.

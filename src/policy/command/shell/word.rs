@@ -164,3 +164,20 @@ pub fn holds_substitution(text: &str) -> bool {
     }
     false
 }
+
+/// Whether a variable is a number to a shell, so that what it is given is taken for arithmetic.
+pub(in crate::command) fn holds_number(name: &str) -> bool {
+    matches!(
+        name,
+        "COLUMNS"
+            | "HISTCMD"
+            | "LINENO"
+            | "LINES"
+            | "OPTIND"
+            | "PPID"
+            | "RANDOM"
+            | "SECONDS"
+            | "SRANDOM"
+            | "TMOUT"
+    )
+}
