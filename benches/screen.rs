@@ -8,7 +8,6 @@ use std::{
         fd::{AsFd, AsRawFd, OwnedFd},
         unix::net::UnixStream,
     },
-    path::PathBuf,
     process::Command,
     sync::{Arc, Weak},
     time::{Duration, Instant},
@@ -22,6 +21,7 @@ use provost::{
         host::Host,
         screen_link::{ScreenLaunch, ScreenLink, ScreenObserver, launch_blocking},
     },
+    sandbox_program::SandboxProgram,
     sys::{
         namespace,
         ring::{Filled, RingWriter, WhenFull},
@@ -93,7 +93,7 @@ async fn main() {
     let directory = tempfile::tempdir().unwrap();
     let mut supervisor = Command::new("sleep").arg("600").spawn().unwrap();
     let pidfd = namespace::open_pidfd(nix::unistd::Pid::from_raw(supervisor.id().cast_signed())).unwrap();
-    let host = Host::detect().with_launcher(PathBuf::from(env!("CARGO_BIN_EXE_provost")));
+    let host = Host::detect().with_program(SandboxProgram::at(env!("CARGO_BIN_EXE_provost-sandbox").into()));
     let began = Instant::now();
     let launch = ScreenLaunch {
         sandbox_id: "sbx_bench",

@@ -5,7 +5,7 @@
 //! scripted agent, so that it runs by itself:
 //!
 //! ```text
-//! cargo run --example embed                                   # with a gateway of its own
+//! cargo build && cargo run --example embed                    # with a gateway of its own
 //! cargo run --example embed -- unix:/run/provost/provost.sock # with one that serves
 //! ```
 
@@ -15,18 +15,12 @@ use agent_client_protocol_schema::v1::SessionId;
 use provost::{
     acp::AcpTerminals,
     gateway::{self, Config},
-    supervisor,
 };
 use serde_json::{Value, json, value::to_raw_value};
 
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    // Only a program with an embedded gateway needs this: the gateway starts its sandboxes by executing this same
-    // file under another name, and that must come before any thread.
-    if std::env::args_os().next().is_some_and(|name| name == supervisor::PROCESS_NAME) {
-        supervisor::main()
-    }
     let done = gateway::runtime().map_err(Failure::from).and_then(|runtime| runtime.block_on(play()));
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -41,7 +35,12 @@ async fn play() -> Result<(), Failure> {
     match std::env::args().nth(1) {
         Some(uri) => be_a_client(&uri).await,
         None => {
-            let gateway = gateway::embed(Config::embedded()).await?;
+            // Only a program with an embedded gateway needs `provost-sandbox`, and says where it is if it is not next to it.
+            let built = std::env::current_exe()?
+                .ancestors()
+                .nth(2)
+                .map(|directory| directory.join("provost-sandbox"));
+            let gateway = gateway::embed(Config { sandbox_program: built, ..Config::embedded() }).await?;
             let done = be_a_client(gateway.uri()).await;
             gateway.close().await?;
             done

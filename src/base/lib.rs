@@ -10,6 +10,7 @@ pub mod failpoint;
 pub mod masking;
 pub mod output;
 pub mod printable;
+pub mod sandbox_program;
 pub mod signal;
 pub mod statefile;
 pub mod stdio;

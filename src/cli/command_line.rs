@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
 
 use super::{
-    agent::{acp_conformance::AcpConformanceArguments, exec_server::ExecServerArguments, mcp::McpArguments},
+    agent::{exec_server::ExecServerArguments, mcp::McpArguments},
     approvals::ApprovalsArguments,
     audit::audit::AuditArguments,
     gateway_link::connection::names_gateway,
@@ -72,7 +72,6 @@ pub(super) enum CliCommand {
     /// Check, test and explain policies, and show the active one
     #[command(subcommand, after_help = "Example:\n  provost policy explain -- git push --force")]
     Policy(PolicyCommand),
-    AcpConformance(AcpConformanceArguments),
     Completions(CompletionsArguments),
     Man(ManArguments),
 }

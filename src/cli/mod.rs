@@ -151,7 +151,6 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
         CliCommand::Doctor(arguments) => host::doctor::examine(&arguments).await,
         CliCommand::Reap(arguments) => host::reap::reap(&arguments),
         CliCommand::Init(arguments) => policy::init::init(&arguments),
-        CliCommand::AcpConformance(arguments) => agent::acp_conformance::run(arguments).await,
         CliCommand::Completions(arguments) => host::manual::completions(&arguments, CommandLine::command()),
         CliCommand::Man(arguments) => host::manual::man(&arguments, CommandLine::command()),
         CliCommand::Policy(command) => policy::policy::run(command).await,

@@ -101,7 +101,7 @@ impl BackendLauncher {
         backend
             .args(self.command.iter().skip(1))
             .arg(myself)
-            .args([OsStr::new("acp-conformance"), OsStr::new("--relay"), socket.as_os_str()])
+            .args([OsStr::new("--relay"), socket.as_os_str()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(stderr);

@@ -9,6 +9,5 @@ pub mod exec_server;
 pub mod local_http;
 pub mod mcp;
 
-use provost_base::{byte_text, output, printable, signal, stdio};
+use provost_base::{byte_text, output, printable, sandbox_program, signal, stdio, sys, wire};
 use provost_proto as proto;
-use provost_sandbox::subreaper;

@@ -22,6 +22,7 @@ use crate::{
         host_ids,
         net_link::Nets,
     },
+    sandbox_program::SandboxProgram,
     session::{DescriptorQuota, LaunchContext, Persistence, Sessions},
     terminal::{self, Terminals},
 };
@@ -49,6 +50,10 @@ impl Gateway {
     pub(super) fn open(config: &Config) -> Result<Self, ServeError> {
         nested::check()?;
         let config = &config.with_absolute_paths()?;
+        let program = match &config.sandbox_program {
+            Some(path) => SandboxProgram::open(path)?,
+            None => SandboxProgram::find()?,
+        };
         path_trust::check_trust_at_start(config)?;
         let stamps_before = PolicyReloader::stamps_before_load(&config.policies);
         let loaded = config.policies.load()?;
@@ -56,7 +61,7 @@ impl Gateway {
         path_trust::check_trust(&named_paths)?;
         let policy = Arc::new(ActivePolicy::new(loaded, policy_reload::now_unix_ms()));
         let state = StateDirectory::open(&config.state)?;
-        let governing = Arc::new(path_trust::governing_paths(config));
+        let governing = Arc::new(path_trust::governing_paths(config, program.path()));
         let recorder = journal_lifecycle::open(config.journal.as_ref(), &state.directory)?;
         journal_lifecycle::record_start(&recorder, &policy.current());
         let ids = host_ids::HostIdRange::new(
@@ -64,7 +69,14 @@ impl Gateway {
             config.ids.count / 2,
             host_ids::DEFAULT_LOCKS.into(),
         );
-        let mut host = Host::detect().with_ids(ids).with_principal_limits(config.quotas.principal_limits());
+        if config.die_with_gateway == DieWithGateway::No {
+            // An embedded gateway learns it from its first launch.
+            program.check_build()?;
+        }
+        let mut host = Host::detect()
+            .with_program(program)
+            .with_ids(ids)
+            .with_principal_limits(config.quotas.principal_limits());
         if let Some(cgroup) = &config.cgroup {
             host = host.with_cgroup(cgroup)?;
         }

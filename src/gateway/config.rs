@@ -56,6 +56,9 @@ pub struct Config {
     pub socket_mode: u32,
     /// The directory that the gateway keeps its state in; one gateway at a time.
     pub state: PathBuf,
+    /// The program of its sandboxes, for a program that embeds a gateway and is not installed with it; absent: it is next to the
+    /// running one.
+    pub sandbox_program: Option<PathBuf>,
     /// The directory of the caches that outlive their sessions. Several gateways of one user may share it.
     pub kept_caches: PathBuf,
     /// Where the policy comes from.
@@ -161,6 +164,7 @@ impl Default for Config {
             listen: default_listen(),
             socket_mode: 0o600,
             state: default_state(),
+            sandbox_program: None,
             kept_caches: default_kept_caches(),
             policies: default_policies(),
             cgroup: None,
@@ -210,6 +214,7 @@ impl Config {
             listen: parsed.listen.unwrap_or(default.listen),
             socket_mode: parsed.socket_mode.unwrap_or(default.socket_mode),
             state: parsed.state.unwrap_or(default.state),
+            sandbox_program: default.sandbox_program,
             kept_caches: parsed.kept_caches.unwrap_or(default.kept_caches),
             policies: parsed.policies.map_or(default.policies, PolicySource::Directory),
             cgroup: parsed.cgroup,
@@ -246,6 +251,7 @@ impl Config {
         Ok(Self {
             file: self.file.as_ref().map(absolute).transpose()?,
             state: absolute(&self.state)?,
+            sandbox_program: self.sandbox_program.as_ref().map(absolute).transpose()?,
             kept_caches: absolute(&self.kept_caches)?,
             policies,
             ..self.clone()

@@ -11,7 +11,10 @@ use super::{
     socket::ListenError,
     state_directory::StateError,
 };
-use crate::sandbox::host::{HostCgroupError, nested::Nested};
+use crate::{
+    sandbox::host::{HostCgroupError, nested::Nested},
+    sandbox_program::ProgramError,
+};
 
 /// Why a gateway did not start, or ended.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +40,9 @@ pub enum ServeError {
     /// What an earlier gateway has left cannot be taken over.
     #[error(transparent)]
     Adoption(#[from] AdoptionError),
+    /// The program of the sandboxes cannot be used.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// The configured cgroup cannot be used.
     #[error(transparent)]
     Cgroup(#[from] HostCgroupError),

@@ -17,7 +17,8 @@ pub mod terminal;
 pub mod workspace;
 
 use provost_base::{
-    byte_text, cgroup, counters, display, failpoint, masking, output, printable, signal, statefile, sys, wire,
+    byte_text, cgroup, counters, display, failpoint, masking, output, printable, sandbox_program, signal,
+    statefile, sys, wire,
 };
 use provost_journal as journal;
 use provost_policy::{self as policy, certificate, network, resolve, ssh_agent};

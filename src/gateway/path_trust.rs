@@ -119,12 +119,12 @@ pub enum GoverningConflict {
 }
 
 /// All that governs, whatever the policy says. The configuration's paths must be complete.
-pub(super) fn governing_paths(config: &Config) -> Governing {
-    let program = fs::read_link("/proc/self/exe").ok();
-    let (program, hidden_program) = match config.die_with_gateway {
-        DieWithGateway::No => (program, None),
+pub(super) fn governing_paths(config: &Config, sandbox_program: &Path) -> Governing {
+    let programs = fs::read_link("/proc/self/exe").into_iter().chain([sandbox_program.to_owned()]).collect();
+    let (programs, read_only_programs) = match config.die_with_gateway {
+        DieWithGateway::No => (programs, Vec::new()),
         // Of one caller's own gateway, which may well be what that one works on.
-        DieWithGateway::Yes => (None, program),
+        DieWithGateway::Yes => (Vec::new(), programs),
     };
     let metrics = match &config.metrics {
         Some(MetricsAddress::Unix { path, .. }) => Some(path.clone()),
@@ -143,10 +143,10 @@ pub(super) fn governing_paths(config: &Config) -> Governing {
         (GoverningKind::SigningKey, journal.and_then(|journal| journal.signing_key.clone())),
         (GoverningKind::Socket, Some(config.listen.clone())),
         (GoverningKind::Socket, metrics),
-        (GoverningKind::Program, program),
     ];
     let fixed = all.into_iter().filter_map(|(kind, path)| Some(GoverningPath { kind, path: path? }));
-    Governing::new(fixed.collect(), hidden_program)
+    let programs = programs.into_iter().map(|path| GoverningPath { kind: GoverningKind::Program, path });
+    Governing::new(fixed.chain(programs).collect(), read_only_programs)
 }
 
 /// What a policy names: its files, which may be links, the files of its secrets and of trusted certificates, and the caches that it keeps.
@@ -178,8 +178,9 @@ pub(super) fn check_trust<'a>(all: impl IntoIterator<Item = &'a GoverningPath>) 
 
 /// As [`check_trust`], of what the gateway uses from its start on.
 pub(super) fn check_trust_at_start(config: &Config) -> Result<(), TrustError> {
-    let listed = governing_paths(config);
-    // The user who starts the gateway has started the program: it is too late to trust it or not.
+    // The user who starts the gateway has started the program: it is too late to trust it or not, and who can change that of the sandboxes
+    // can change it, too.
+    let listed = governing_paths(config, Path::new("/"));
     let fixed = listed.fixed().iter().filter(|one| one.kind != GoverningKind::Program);
     fixed.clone().try_for_each(check_path)?;
     for one in fixed.filter(|one| one.kind == GoverningKind::State) {

@@ -35,6 +35,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 pub fn runtime() -> io::Result<Runtime> {
     allocator::return_large_blocks();
     signals::ignore_file_size_limit();
+    signals::await_children();
     check_thread_limit(WORKERS + MIN_BLOCKING_THREADS)?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)

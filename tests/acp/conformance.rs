@@ -11,6 +11,7 @@ use std::{
 use serde_json::Value;
 
 use super::fixture::Fixture;
+use crate::support::acp_conformance;
 
 /// Cases that take no time and that no defect below has to do with, unless it says so.
 const CONTROLS: [&str; 2] = ["TC-001", "TC-052"];
@@ -21,8 +22,8 @@ fn plain_backend() -> PathBuf {
 
 /// Runs the suite, and gives its status and its report; where the backend could not be tested, what was said instead.
 fn run_suite(timeout: &str, only: &[&str], backend: &[&str]) -> Result<(Option<i32>, Value), String> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
-    command.args(["acp-conformance", "-o", "json", "--timeout", timeout]);
+    let mut command = Command::new(acp_conformance());
+    command.args(["-o", "json", "--timeout", timeout]);
     if !only.is_empty() {
         command.arg("--only").arg(only.join(","));
     }
@@ -61,7 +62,7 @@ fn text(value: &Value) -> String {
 const PARTS: usize = 4;
 
 fn all_cases() -> Vec<String> {
-    let listed = Command::new(env!("CARGO_BIN_EXE_provost")).args(["acp-conformance", "--list"]).output();
+    let listed = Command::new(acp_conformance()).arg("--list").output();
     let listed = String::from_utf8(listed.expect("the list").stdout).expect("UTF-8");
     let name =
         |line: &str| line.split_whitespace().next().filter(|name| name.starts_with("TC-")).map(str::to_owned);
@@ -119,8 +120,8 @@ fn signals_that_the_suite_was_told_to_ignore_are_not_ignored_by_commands() {
     for backend in [plain.as_slice(), shim.as_slice()] {
         let ignoring = Command::new("/bin/sh")
             .args(["-c", "trap '' HUP INT QUIT TERM USR1 CHLD; exec \"$@\"", "sh"])
-            .arg(env!("CARGO_BIN_EXE_provost"))
-            .args(["acp-conformance", "-o", "json", "--timeout", "60s", "--only", SIGNAL_CASES, "--"])
+            .arg(acp_conformance())
+            .args(["-o", "json", "--timeout", "60s", "--only", SIGNAL_CASES, "--"])
             .args(backend)
             .stdin(Stdio::null())
             .output()

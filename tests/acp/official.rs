@@ -10,6 +10,7 @@ use super::{
     fixture::Fixture,
     registry::{self, Missing, skip},
 };
+use crate::support::acp_conformance;
 
 /// What both agents can do; the names of prompts.
 const SCENARIOS: [&str; 16] = [
@@ -133,7 +134,7 @@ fn inside_an_editor_the_conformance_suite_reports_at_a_prompt() {
         Err(missing) => return skip(&missing),
     };
     let fixture = Fixture::new();
-    let shim = fixture.shim(&[], &[env!("CARGO_BIN_EXE_provost").to_owned(), "acp-conformance".to_owned()]);
+    let shim = fixture.shim(&[], &[acp_conformance().display().to_string()]);
     let prompt = "TC-001 TC-071 TC-096 TC-160";
     let mut command = Command::new(&editor[0]);
     command.args(&editor[1..]).arg(fixture.path("report")).arg("plain").arg(fixture.path("workspace"));

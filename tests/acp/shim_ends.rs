@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::{
     acp::shim_peer::ShimPeer,
-    support::{mark, sleeping, wait_for_sleepers},
+    support::{built_by_cargo, mark, sleeping, wait_for_sleepers},
 };
 
 #[test]
@@ -166,20 +166,7 @@ fn a_confined_agent_is_in_a_sandbox_and_its_terminals_in_others() {
 
 #[test]
 fn the_embedders_example_runs() {
-    // Built by `cargo test` too; asked for here so that a single suite can be run from a clean tree.
-    let build = ["build", "--quiet", "--offline", "--example", "embed"];
-    let mut cargo = Command::new(env!("CARGO"));
-    // Variables of this test's own build. A build script that reads them would run again, and with it the whole build.
-    for (name, _) in std::env::vars().filter(|(name, _)| {
-        ["OUT_DIR", "CARGO_PKG_", "CARGO_MANIFEST_"]
-            .iter()
-            .any(|of_this_build| name.starts_with(of_this_build))
-    }) {
-        cargo.env_remove(name);
-    }
-    let built = cargo.args(build).output().expect("cargo runs");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    let examples = std::path::Path::new(env!("CARGO_BIN_EXE_provost")).with_file_name("examples");
+    let examples = built_by_cargo(&["--example", "embed"]).join("examples");
     let ran = Command::new(examples.join("embed")).output().expect("the example starts");
     assert!(ran.status.success(), "{ran:?}");
     let said = String::from_utf8_lossy(&ran.stdout);

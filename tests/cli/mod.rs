@@ -15,6 +15,7 @@ mod manual;
 mod messages;
 mod packages;
 mod policies;
+mod programs;
 mod repository;
 mod run;
 mod serving;

@@ -40,6 +40,7 @@ fn must_go_together(root: &Path) {
     for wanted in [
         "/usr/bin/provost",
         "/usr/bin/provost-shell",
+        "/usr/libexec/provost-sandbox",
         "/usr/share/man/man1/provost.1.gz",
         "/usr/share/man/man1/provost-run.1.gz",
         "/usr/share/bash-completion/completions/provost",
@@ -76,7 +77,11 @@ fn must_go_together(root: &Path) {
     assert!(config.lines().any(|line| line == "policies = \"/etc/provost/policies\""), "{config}");
     for path in &files {
         let mode = fs::metadata(root.join(&path[1..])).expect("it is there").permissions().mode() & 0o7777;
-        assert_eq!(mode, if path.starts_with("/usr/bin/") { 0o755 } else { 0o644 }, "{path}");
+        assert_eq!(
+            mode,
+            if path.starts_with("/usr/bin/") || path.starts_with("/usr/libexec/") { 0o755 } else { 0o644 },
+            "{path}"
+        );
     }
 }
 

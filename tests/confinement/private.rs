@@ -12,7 +12,9 @@ use std::{
     sync::Arc,
 };
 
-use crate::support::{FIRST_SUBORDINATE, Gateway, Mounted, Options, Session, api, code, is_root, skip};
+use crate::support::{
+    FIRST_SUBORDINATE, Gateway, Mounted, Options, Session, api, code, copy_provost, is_root, skip,
+};
 
 /// A user whom no other test is.
 const USER: u32 = 59_981;
@@ -191,8 +193,7 @@ fn provost_run_by_itself_works_in_private_workspaces() {
     let place = tempfile::tempdir().expect("a directory can be made");
     let at = |name: &str| place.path().join(name);
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_provost")).arg(at("provost")).status();
-    assert!(copied.is_ok_and(|status| status.success()), "the binary can be copied");
+    copy_provost(place.path());
     let people = fs::read_to_string("/etc/passwd").expect("the host has people");
     fs::write(at("passwd"), format!("{people}private:x:{USER}:{USER}::/nonexistent:/bin/sh\n"))
         .expect("it can be written");

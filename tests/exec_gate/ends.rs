@@ -14,9 +14,9 @@ use provost::{
         gate::{Answer, answer::Verdict, ask_ended::End, exec_denied::Cause, report, to_gate},
         supervisor::{Spawn, Stage, StopCause},
     },
-    supervisor::runtime::PONG_TIMEOUT,
     sys::namespace,
 };
+use provost_sandbox::supervisor::runtime::PONG_TIMEOUT;
 
 use crate::exec_gate::{
     execs::RULES,

@@ -25,6 +25,7 @@ use provost::{
         roots,
         spec::{Owner, SandboxSpec},
     },
+    sandbox_program::SandboxProgram,
     sys::{
         fdpass::{self, FrameReceiver, ReceiveError},
         namespace,
@@ -66,8 +67,8 @@ impl Sandbox {
         let state = tempfile::tempdir().unwrap();
         let work = tempfile::tempdir_in("/var/tmp").unwrap();
         let program = std::env::var_os("PROVOST_TEST_BINARY");
-        let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_provost").into());
-        let host = Host::detect().with_launcher(program.into());
+        let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_provost-sandbox").into());
+        let host = Host::detect().with_program(SandboxProgram::at(program.into()));
         let owner = Owner { uid: nix::unistd::getuid().as_raw(), gid: nix::unistd::getgid().as_raw() };
         let root =
             roots::open(work.path(), roots::RootRole::Work, &Rights::own(), &Governing::default()).unwrap();

@@ -12,6 +12,8 @@ use std::{
 
 use tempfile::TempDir;
 
+use crate::support::copy_provost;
+
 /// An id above those of people and services, and not one of another suite.
 const ORDINARY_ID: u32 = 59_987;
 
@@ -55,9 +57,7 @@ impl Person {
         let directory = tempfile::tempdir().expect("a directory can be made");
         let person = Self { id, directory };
         fs::set_permissions(person.directory.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-        // By another process: a child of another test could inherit a descriptor that is open for writing (ETXTBSY).
-        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_provost")).arg(person.provost()).status();
-        assert!(copied.is_ok_and(|status| status.success()), "the binary can be copied");
+        copy_provost(person.directory.path());
         for directory in [person.home(), person.runtime()] {
             person.make(&directory);
             fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).expect("it is ours");

@@ -12,8 +12,8 @@ use std::{
 use tempfile::TempDir;
 
 use crate::support::{
-    Caller, Gateway, Mounted, Options, Refusal, Session, api::CreateSessionRequest, code, eventually,
-    in_session, is_root, skip,
+    Caller, Gateway, Mounted, Options, Refusal, Session, api::CreateSessionRequest, code, copy_provost,
+    eventually, in_session, is_root, skip,
 };
 
 async fn open(caller: &Caller, root: &Path) -> Result<String, Refusal> {
@@ -227,8 +227,9 @@ fn a_program_in_its_own_workspace_runs_and_is_covered() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("target/debug/provost");
     fs::create_dir_all(program.parent().unwrap()).unwrap();
-    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_provost")).arg(&program).status();
-    assert!(copied.is_ok_and(|status| status.success()));
+    copy_provost(&directory.path().join("target/debug"));
+    let sandbox = directory.path().join("target/debug/provost-sandbox");
+    let before_sandbox = fs::metadata(&sandbox).unwrap().len();
     let before = fs::metadata(&program).unwrap().len();
     let run = |command: &str| {
         let mut run = Command::new(&program);
@@ -241,18 +242,24 @@ fn a_program_in_its_own_workspace_runs_and_is_covered() {
         "mv target/debug target/other",
         "mv target other",
         "cp /bin/true target/debug/new && mv -f target/debug/new target/debug/provost",
+        "echo x > target/debug/provost-sandbox",
+        "rm -f target/debug/provost-sandbox",
+        "cp /bin/true target/debug/new && mv -f target/debug/new target/debug/provost-sandbox",
     ];
     for attack in attacks {
         let outside = tempfile::tempdir().unwrap();
         fs::create_dir_all(outside.path().join("target/debug")).unwrap();
-        fs::copy("/bin/cat", outside.path().join("target/debug/provost")).unwrap();
+        let programs = ["target/debug/provost", "target/debug/provost-sandbox"];
+        let lengths = || programs.map(|name| fs::metadata(outside.path().join(name)).map(|it| it.len()).ok());
+        programs.iter().for_each(|name| drop(fs::copy("/bin/cat", outside.path().join(name)).unwrap()));
+        let whole = lengths();
         let done = Command::new("sh").current_dir(outside.path()).args(["-c", attack]).status();
         assert!(done.is_ok_and(|status| status.success()), "{attack}: outside it works");
-        let left = fs::metadata(outside.path().join("target/debug/provost")).map(|it| it.len()).ok();
-        assert_ne!(left, fs::metadata("/bin/cat").map(|it| it.len()).ok(), "{attack}: outside it works");
+        assert_ne!(lengths(), whole, "{attack}: outside it works");
         let output = run(&format!("{attack}; echo over > made; test -d target"));
         assert!(output.status.success(), "{attack}: {}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(fs::metadata(&program).map(|it| it.len()).ok(), Some(before), "{attack}");
+        assert_eq!(fs::metadata(&sandbox).map(|it| it.len()).ok(), Some(before_sandbox), "{attack}");
         assert_eq!(fs::read_to_string(directory.path().join("made")).unwrap(), "over\n", "the rest is work");
     }
     // What else governs is refused: this gateway's policy and journal, where they are named.

@@ -1,6 +1,7 @@
 //! Gateways that end under people at their terminals, and people who come back: the screen is whole.
 
-use provost::{display::size::ScreenSize, screen::emulator::Emulator};
+use provost::display::size::ScreenSize;
+use provost_sandbox::screen::emulator::Emulator;
 
 use crate::{
     interactive::{

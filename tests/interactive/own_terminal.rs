@@ -3,10 +3,8 @@
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use provost::{
-    display::{mode::Modes, size::ScreenSize},
-    screen::emulator::Emulator,
-};
+use provost::display::{mode::Modes, size::ScreenSize};
+use provost_sandbox::screen::emulator::Emulator;
 
 use crate::{
     interactive::{

@@ -25,6 +25,7 @@ use provost::{
         roots,
         spec::{Owner, SandboxSpec},
     },
+    sandbox_program::{BUILD, SandboxProgram},
     sys::{namespace, rights::Rights},
 };
 use tempfile::TempDir;
@@ -79,16 +80,20 @@ impl Place {
         }
     }
 
-    /// A host whose launcher is this script, which gets the program as `$PROVOST`.
+    /// A host whose launcher is this script, which gets the program as `$PROVOST`, and its build as `$BUILD`.
     fn host_with(&self, script: &str) -> Host {
         let path = self.tools.path().join("launcher");
-        fs::write(&path, script.replace("$PROVOST", env!("CARGO_BIN_EXE_provost"))).unwrap();
+        fs::write(
+            &path,
+            script.replace("$PROVOST", env!("CARGO_BIN_EXE_provost-sandbox")).replace("$BUILD", BUILD),
+        )
+        .unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        Host::detect().with_launcher(path)
+        Host::detect().with_program(SandboxProgram::at(path))
     }
 
     fn host(&self) -> Host {
-        Host::detect().with_launcher(env!("CARGO_BIN_EXE_provost").into())
+        Host::detect().with_program(SandboxProgram::at(env!("CARGO_BIN_EXE_provost-sandbox").into()))
     }
 
     /// No process, no directory, no group.
@@ -164,8 +169,10 @@ fn a_launcher_that_is_killed_at_any_moment_leaves_nothing() {
     let (mut up, mut failed) = (0, 0);
     for step in 0..24_u32 {
         let told = place.tools.path().join(format!("pid-{step}"));
-        let script =
-            format!("#!/bin/bash\necho $$ > {}\nexec -a provost-supervisor $PROVOST\n", told.display());
+        let script = format!(
+            "#!/bin/bash\necho $$ > {}\nexec -a provost-supervisor $PROVOST $BUILD\n",
+            told.display()
+        );
         let host = place.host_with(&script);
         let id = format!("sbx_killed_{step}");
         let killer = {
@@ -220,7 +227,7 @@ fn filtered(call: u32, argument_above: Option<u32>, action: u32) -> String {
          my $program = pack('S x6 P', scalar(@filter), $code);\n\
          syscall(157, 38, 1, 0, 0, 0) == 0 or die;\n\
          syscall(317, 1, 0, $program) == 0 or die;\n\
-         exec {{'$PROVOST'}} 'provost-supervisor';\n"
+         exec {{'$PROVOST'}} 'provost-supervisor', '$BUILD';\n"
     )
 }
 

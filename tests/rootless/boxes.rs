@@ -8,7 +8,10 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::rootless::user::{NOBODYS_ID, shown, text};
+use crate::{
+    rootless::user::{NOBODYS_ID, shown, text},
+    support::copy_provost,
+};
 
 /// Whose workspace it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,10 +117,7 @@ struct Place {
 fn directory_with_provost() -> tempfile::TempDir {
     let directory = tempfile::tempdir_in("/var/tmp").expect("a directory can be made");
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-    // By another process: a child of another test could inherit a descriptor that is open for writing (ETXTBSY).
-    let copied =
-        Command::new("cp").arg(env!("CARGO_BIN_EXE_provost")).arg(directory.path().join("provost")).status();
-    assert!(copied.is_ok_and(|status| status.success()), "the binary can be copied");
+    copy_provost(directory.path());
     directory
 }
 
@@ -226,8 +226,7 @@ fn provost_inside_provost_names_itself() {
     }
     let above = directory_with_provost();
     let place = Place::new(above.path(), "nested", Owner::Root);
-    let copied = fs::copy(above.path().join("provost"), place.path().join("work/provost"));
-    copied.expect("the binary can be copied");
+    copy_provost(&place.path().join("work"));
     let inside = |words: &str| {
         let line = format!("./provost {words}");
         place.provost("exec \"$@\"", &["run", "--", "sh", "-c", &line])

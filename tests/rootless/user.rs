@@ -9,6 +9,8 @@ use std::{
 
 use tempfile::TempDir;
 
+use crate::support::copy_provost;
+
 /// An id above those of people and services, and below the ranges that containers get.
 pub(crate) const NOBODYS_ID: u32 = 59_999;
 
@@ -30,9 +32,7 @@ impl User {
         let id = if mine.is_root() { id } else { mine.as_raw() };
         let user = Self { id, directory: tempfile::tempdir().expect("a directory can be made") };
         fs::set_permissions(user.directory(), fs::Permissions::from_mode(0o755)).expect("it is ours");
-        // By another process: a child of another test could inherit a descriptor that is open for writing (ETXTBSY).
-        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_provost")).arg(user.provost()).status();
-        assert!(copied.is_ok_and(|status| status.success()), "the binary can be copied");
+        copy_provost(user.directory());
         for directory in [user.work(), user.runtime(), user.kept()] {
             fs::create_dir(&directory).expect("a directory can be made");
             fs::set_permissions(&directory, fs::Permissions::from_mode(0o700)).expect("it is ours");

@@ -22,9 +22,9 @@ use std::{
 use provost::{
     cgroup::{CgroupDirectory, Hierarchy},
     proto::supervisor::EffectiveConfinement,
-    supervisor::{CommandIdentity, Ready, runtime},
     sys::oom::OwnOomScore,
 };
+use provost_sandbox::supervisor::{CommandIdentity, Ready, runtime};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -112,6 +112,5 @@ fn supervise(arguments: &[String]) -> ! {
         own_network: false,
         die_with_gateway: arguments[1] == "die",
         without_gateway: Default::default(),
-        fail_at: None,
     })
 }

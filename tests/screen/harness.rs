@@ -7,7 +7,6 @@ use std::{
         fd::{AsFd, AsRawFd, OwnedFd},
         unix::net::UnixStream,
     },
-    path::PathBuf,
     process::{Child, Command},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
@@ -21,6 +20,7 @@ use provost::{
         host::Host,
         screen_link::{ScreenLaunch, ScreenLink, ScreenObserver, launch_blocking},
     },
+    sandbox_program::SandboxProgram,
     sys::{
         namespace,
         ring::{Filled, RingWriter, WhenFull},
@@ -67,7 +67,8 @@ impl Stage {
     pub fn new(retained: u64) -> Self {
         let ring = RingWriter::create(Layout::retaining(retained).unwrap(), WhenFull::DropOldest).unwrap();
         Self {
-            host: Host::detect().with_launcher(PathBuf::from(env!("CARGO_BIN_EXE_provost"))),
+            host: Host::detect()
+                .with_program(SandboxProgram::at(env!("CARGO_BIN_EXE_provost-sandbox").into())),
             directory: tempfile::tempdir().unwrap(),
             supervisor: Command::new("sleep").arg("600").spawn().unwrap(),
             answers: Arc::default(),

@@ -8,10 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use provost::{
-    display::{cell::Attributes, mode::Modes, picture::Picture},
-    screen::emulator::Emulator,
-};
+use provost::display::{cell::Attributes, mode::Modes, picture::Picture};
+use provost_sandbox::screen::emulator::Emulator;
 
 use crate::screen::{
     cases::{CASES, Case, DIFFERENCES},

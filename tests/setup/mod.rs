@@ -34,6 +34,7 @@ use provost::{
         roots,
         spec::{Owner, SandboxSpec},
     },
+    sandbox_program::SandboxProgram,
     sys::{
         fdpass::{self, FrameReceiver},
         namespace,
@@ -59,8 +60,8 @@ impl Place {
         let work = tempfile::tempdir_in("/var/tmp").unwrap();
         // A copy, where the test is run as a user who cannot reach the original.
         let program = std::env::var_os("PROVOST_TEST_BINARY");
-        let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_provost").into());
-        let host = Host::detect().with_launcher(program.into());
+        let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_provost-sandbox").into());
+        let host = Host::detect().with_program(SandboxProgram::at(program.into()));
         Self { state, work, host }
     }
 
@@ -504,8 +505,8 @@ fn as_ordinary_user(test: &str) {
     const ORDINARY_USER: u32 = 59_998;
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let copies = ["tests", "provost"].map(|name| directory.path().join(name));
-    let programs = [std::env::current_exe().unwrap(), env!("CARGO_BIN_EXE_provost").into()];
+    let copies = ["tests", "provost-sandbox"].map(|name| directory.path().join(name));
+    let programs = [std::env::current_exe().unwrap(), env!("CARGO_BIN_EXE_provost-sandbox").into()];
     for (from, to) in programs.iter().zip(&copies) {
         // By another process: a child of another test could inherit a descriptor that is open for writing (ETXTBSY).
         assert!(std::process::Command::new("cp").arg(from).arg(to).status().unwrap().success());

@@ -118,9 +118,12 @@ impl Gateway {
 
         if let Some(user) = options.user {
             // The build's own directory may be closed to others.
-            let built = env!("CARGO_BIN_EXE_provost");
-            if fs::hard_link(built, at("provost")).is_err() {
-                fs::copy(built, at("provost")).expect("the program can be copied");
+            for built in [env!("CARGO_BIN_EXE_provost"), env!("CARGO_BIN_EXE_provost-sandbox")].map(Path::new)
+            {
+                let copy = at(built.file_name().and_then(|name| name.to_str()).expect("it has a name"));
+                if fs::hard_link(built, &copy).is_err() {
+                    fs::copy(built, &copy).expect("the program can be copied");
+                }
             }
             for directory in [at("run"), at("state")] {
                 chown(directory, Some(user), Some(user)).expect("root can give a directory away");

@@ -36,7 +36,7 @@ pub use mounted::Mounted;
 pub use pattern::Pattern;
 pub use person::Person;
 pub use policy::{add_rule, deny_touch, offer_hosts_network, require_gate};
-pub use programs::lacks;
+pub use programs::{acp_conformance, built_by_cargo, copy_provost, lacks};
 pub use session::{
     Collected, Command, EndOfInput, Finished, Follow, RunResult, Session, Terminal, api_duration, code,
     in_session, new_workspace, seconds, signal_name,

@@ -42,6 +42,11 @@ pub fn ignore_file_size_limit() {
     set(libc::SIGXFSZ as usize, &[libc::SIG_IGN as u64, 0, 0, 0]);
 }
 
+/// Lets this process wait for its children, also where it was started with SIGCHLD ignored: their ends are forgotten then (wait(2)).
+pub fn await_children() {
+    set(libc::SIGCHLD as usize, &DEFAULT);
+}
+
 /// Runs `start` while no signal is ignored, so that what it starts ignores none. An otherwise ignored signal that
 /// arrives meanwhile takes effect.
 pub fn with_default_dispositions<T>(start: impl FnOnce() -> T) -> T {

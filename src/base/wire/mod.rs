@@ -8,6 +8,7 @@ pub mod gate;
 pub mod launch;
 pub mod net;
 pub mod screen;
+pub mod subreaper;
 pub mod versions;
 
 use prost::Message;

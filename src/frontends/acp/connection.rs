@@ -26,7 +26,10 @@ use super::{
         stdio,
     },
 };
-use crate::client::Client;
+use crate::{
+    client::Client,
+    sandbox_program::{ProgramError, SandboxProgram},
+};
 
 /// How long an agent may go on after its editor has gone, to end by itself.
 const AGENT_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -76,15 +79,16 @@ pub enum ShimError {
         #[source]
         source: io::Error,
     },
+    /// There is no subreaper for it.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// The agent cannot be confined.
     #[error("cannot confine the agent")]
     Confine(#[from] ConfineError),
 }
 
 /// Stands between the editor on this process's stdio and an agent, until one of them ends or `stopped` resolves.
-/// Returns when nothing is left of the agent and of what it had run. An agent in no sandbox is started by executing this
-/// same file as [`crate::subreaper::PROCESS_NAME`]: the program must give that to [`crate::subreaper::main`] before all
-/// else.
+/// Returns when nothing is left of the agent and of what it had run.
 pub async fn run(
     client: Client,
     options: ShimOptions,
@@ -151,7 +155,9 @@ async fn start(
             })
         }
         None => {
-            let (agent, stdin, stdout) = agent::start(command, env).await.map_err(|source| {
+            let program = SandboxProgram::find()?;
+            program.check_build()?;
+            let (agent, stdin, stdout) = agent::start(&program, command, env).await.map_err(|source| {
                 let program = command.first().cloned().unwrap_or_default().into();
                 ShimError::Agent { program, source }
             })?;

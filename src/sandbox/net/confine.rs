@@ -81,7 +81,6 @@ pub(super) fn confine() -> Result<Confined, Errno> {
     nix::unistd::chdir("/")?;
     nix::sys::prctl::set_no_new_privs()?;
     nix::sys::prctl::set_dumpable(false)?;
-    nix::sys::prctl::set_name(c"provost-net")?;
     let landlock_abi = landlock::abi();
     if landlock_abi > 0 {
         // No file at all, and no signal or abstract socket out of here.

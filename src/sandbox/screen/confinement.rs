@@ -69,7 +69,6 @@ pub(super) fn confine(
     enter_empty_root()?;
     file::close_all_except(kept).map_err(step(33))?;
     signals::reset();
-    nix::sys::prctl::set_name(c"provost-screen").map_err(step(34))?;
     nix::sys::prctl::set_dumpable(false).map_err(step(35))?;
     nix::sys::prctl::set_no_new_privs().map_err(step(36))?;
     credentials::lock_secure_bits().map_err(step(37))?;

@@ -11,44 +11,5 @@
 mod descendants;
 mod process;
 
-use std::{
-    ffi::OsString,
-    io::{PipeReader, PipeWriter},
-    os::{
-        fd::AsFd,
-        unix::{net::UnixStream, process::CommandExt},
-    },
-    process::Command,
-};
-
-use nix::errno::Errno;
-
-use crate::{sys::fdpass, wire};
-
-pub use process::{GRACE_S, KILL_LIMIT_S, main};
-
-/// `argv[0]` of this process.
-pub const PROCESS_NAME: &str = "provost-subreaper";
-/// The length of its first message: the errno with which the agent could not be started, or 0, as a little-endian
-/// `i32`. Then follow a byte with the agent's exit status, or 128 plus its signal's number, and, when it is done, a
-/// byte with the number of processes that are left.
-pub const STARTED_BYTES: usize = 4;
-
-/// The command that starts a subreaper for an agent. Its stdin must be one end of a socket pair, and [`send_pipes`]
-/// gets the other end; its stdout must not be the editor's.
-#[must_use]
-pub fn command(agent: &[OsString]) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    // A key in a terminal or a signal to our group must not end it before its work is done.
-    command.arg0(PROCESS_NAME).args(agent).process_group(0);
-    command
-}
-
-/// Sends the agent's stdin and stdout, for which the subreaper waits.
-///
-/// # Errors
-/// The errno of sendmsg(2): `EPIPE` when the subreaper is gone.
-pub fn send_pipes(socket: &UnixStream, stdin: &PipeReader, stdout: &PipeWriter) -> Result<(), Errno> {
-    let frame = wire::encode(&(), 2).map_err(|_| Errno::EMSGSIZE)?;
-    fdpass::send(socket.as_fd(), &frame, &[stdin.as_fd(), stdout.as_fd()])
-}
+pub use crate::wire::subreaper::PROCESS_NAME;
+pub use process::main;

@@ -30,11 +30,7 @@ use crate::sys::{
     file, signals,
     wait::{self, ExitStatus, ReapResult, WaitTarget},
 };
-
-/// How long the agent's processes have after TERM. Then they are killed.
-pub const GRACE_S: u64 = 3;
-/// How long killing may take. Processes that the kernel does not end by then are left and reported.
-pub const KILL_LIMIT_S: u64 = 5;
+use crate::wire::subreaper::{GRACE_S, KILL_LIMIT_S};
 
 const EXIT_DONE: i32 = 0;
 const EXIT_NO_SOCKET: i32 = 70;
@@ -187,7 +183,7 @@ fn receive_pipes(socket: &UnixStream) -> io::Result<[OwnedFd; 2]> {
 
 /// Starts the agent in a process group of its own. The first word is looked for in `PATH`.
 fn start_agent(stdin: OwnedFd, stdout: OwnedFd) -> io::Result<i32> {
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let words: Vec<OsString> = std::env::args_os().skip(2).collect();
     let (program, arguments) = words.split_first().ok_or(Errno::EINVAL)?;
     let child = Command::new(program)
         .args(arguments)

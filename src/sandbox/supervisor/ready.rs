@@ -48,8 +48,6 @@ pub struct Ready {
     pub die_with_gateway: bool,
     /// How long it goes on without a gateway otherwise.
     pub without_gateway: WithoutGatewayLimits,
-    /// The stage at which a fault is injected, in builds with failpoints.
-    pub fail_at: Option<String>,
 }
 
 /// How long a sandbox goes on to which no gateway comes.

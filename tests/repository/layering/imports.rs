@@ -26,7 +26,7 @@ struct File<'a> {
 /// What imports what.
 type Edges<'a> = BTreeMap<&'a [String], BTreeSet<&'a [String]>>;
 
-/// The import graph of `src`: for each file the files of the same first-level module that it imports.
+/// The import graph of `src`: for each file the files of the same member that it imports.
 pub struct Imports<'a> {
     files: BTreeMap<&'a [String], File<'a>>,
     edges: Edges<'a>,
@@ -52,15 +52,23 @@ impl<'a> Imports<'a> {
         cycles(&self.edges).iter().map(|cycle| cycle.iter().map(name).collect()).collect()
     }
 
-    /// The cycles between the parts of a first-level module: its directories, and its files that are in none.
+    /// The cycles between what lies in one directory: its directories, and its files.
     pub fn cycles_of_parts(&self) -> Vec<Vec<String>> {
-        fn part(path: &[String]) -> &[String] {
-            &path[..path.len().min(2)]
+        let deepest = self.files.keys().map(|path| path.len()).max().unwrap_or_default();
+        (2..=deepest).flat_map(|depth| self.cycles_at(depth)).collect()
+    }
+
+    /// The cycles between the parts of one directory that have a path of so many names.
+    fn cycles_at(&self, depth: usize) -> Vec<Vec<String>> {
+        fn part(path: &[String], depth: usize) -> &[String] {
+            &path[..path.len().min(depth)]
         }
         let mut edges: Edges<'_> = BTreeMap::new();
-        for (from, imported) in &self.edges {
-            let others = imported.iter().map(|to| part(to)).filter(|to| *to != part(from));
-            edges.entry(part(from)).or_default().extend(others);
+        for (from, imported) in self.edges.iter().filter(|(from, _)| from.len() >= depth) {
+            let from = part(from, depth);
+            let others = imported.iter().filter(|to| to.len() >= depth).map(|to| part(to, depth));
+            let in_it = others.filter(|to| *to != from && to[..depth - 1] == from[..depth - 1]);
+            edges.entry(from).or_default().extend(in_it);
         }
         let name = |path: &&[String]| path.join("/");
         cycles(&edges).iter().map(|cycle| cycle.iter().map(name).collect()).collect()
@@ -79,7 +87,7 @@ impl<'a> Imports<'a> {
     /// The module that a path starts from, and the rest of the path; `None` for other crates and for local names.
     fn absolute<'p>(&self, from: &[String], path: &'p [String]) -> Option<(Vec<String>, &'p [String])> {
         match path[0].as_str() {
-            "crate" => Some((Vec::new(), &path[1..])),
+            "crate" => Some((vec![from[0].clone()], &path[1..])),
             "self" => Some((from.to_vec(), &path[1..])),
             "super" => {
                 let climbs = path.iter().take_while(|part| *part == "super").count();
@@ -270,7 +278,7 @@ mod tests {
     fn source(path: &[&str], text: &str) -> Source {
         let code = crate::layering::source::code_of(text);
         let path: Vec<String> = path.iter().map(|part| (*part).to_owned()).collect();
-        Source { name: path.join("/"), path, lines: 0, code_with_tests: code.clone(), code }
+        Source { name: path.join("/"), path, lines: 0, code }
     }
 
     #[test]
@@ -282,8 +290,8 @@ mod tests {
             ),
             source(&["m", "a"], "use super::{Own, Second}; pub struct First;"),
             source(&["m", "b"], "pub struct Second; fn f(_: super::Last) {}"),
-            source(&["m", "c"], "pub struct Third(pub crate::m::a::First);"),
-            source(&["n"], "use crate::m::Second;"),
+            source(&["m", "c"], "pub struct Third(pub crate::a::First);"),
+            source(&["n"], "use m::Second;"),
         ];
         assert_eq!(Imports::of(&sources).cycles(), [["m/a", "m/b", "m/c"]]);
         assert!(Imports::of(&sources[..3]).cycles().is_empty());
@@ -294,7 +302,7 @@ mod tests {
         let sources = [
             source(&["m"], "mod a; mod b;"),
             source(&["m", "a"], "mod first; mod second;"),
-            source(&["m", "a", "first"], "use crate::m::b::Lower;"),
+            source(&["m", "a", "first"], "use crate::b::Lower;"),
             source(&["m", "a", "second"], "pub struct Last;"),
             source(&["m", "b"], "use super::a::second::Last; pub struct Lower;"),
         ];

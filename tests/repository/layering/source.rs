@@ -10,20 +10,24 @@ use std::{
 pub struct Source {
     /// Its path from the root of the repository.
     pub name: String,
-    /// The path of its module: `["journal", "format", "record"]` for `src/journal/format/record/mod.rs`.
+    /// The member of the workspace and the module in it: `["journal", "format", "record"]` for `src/journal/format/record/mod.rs`. The
+    /// package at the top is the member `provost`.
     pub path: Vec<String>,
     /// Lines of code: without tests, comments and blank lines.
     pub lines: usize,
     /// Code without comments, strings and tests.
     pub code: String,
-    /// The same with tests.
-    pub code_with_tests: String,
 }
 
 impl Source {
-    /// The module of the first level.
-    pub fn module(&self) -> &str {
-        &self.path[0]
+    /// Whether it is this module or below it: `policy`, or `base/output`.
+    pub fn is_in(&self, module: &str) -> bool {
+        module.split('/').enumerate().all(|(at, part)| self.path.get(at).is_some_and(|own| own == part))
+    }
+
+    /// Whether it is in one of these.
+    pub fn is_in_any(&self, modules: &[&str]) -> bool {
+        modules.iter().any(|module| self.is_in(module))
     }
 }
 
@@ -42,115 +46,20 @@ fn source(src: &Path, path: &Path) -> Source {
     let inner = path.strip_prefix(src).expect("the file is in src").with_extension("");
     let mut module: Vec<String> =
         inner.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
-    if module.last().is_some_and(|last| last == "mod" || last == "lib" && module.len() > 1) {
+    if !src.join(&module[0]).join("Cargo.toml").exists() {
+        module.insert(0, "provost".to_owned());
+    }
+    if module.last().is_some_and(|last| last == "mod" || last == "lib" && module.len() == 2) {
         module.pop();
     }
     let text = read(path);
-    // A member of the workspace is a module of this name, or has some.
-    let member = module[0].clone();
-    let is_module_of_its_own = match member.as_str() {
-        "base" | "frontends" | "sandbox" => true,
-        "policy" => module.get(1).is_some_and(|second| OF_POLICY.contains(&second.as_str())),
-        "gateway" => module.get(1).is_some_and(|second| OF_GATEWAY.contains(&second.as_str())),
-        _ => false,
-    };
-    if module.len() > 1 && is_module_of_its_own {
-        module.remove(0);
-    }
-    let text = match member.as_str() {
-        "conformance" | "gateway" | "journal" | "policy" => with_names_of_the_whole(&text, &member),
-        _ => text,
-    };
-    let text = text.replace("provost_base::", "crate::");
     let without_tests = text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
     Source {
         name: relative(path),
         path: module,
         lines: without_tests.lines().filter(|line| is_code(line)).count(),
         code: code_of(without_tests),
-        code_with_tests: code_of(&text),
     }
-}
-
-/// What the member `policy` has next to the policy itself.
-const OF_POLICY: [&str; 4] = ["certificate", "network", "resolve", "ssh_agent"];
-/// What the member `gateway` has next to the composition itself.
-const OF_GATEWAY: [&str; 10] = [
-    "approval",
-    "grpc",
-    "kept_cache",
-    "kept_shell",
-    "pool",
-    "reason",
-    "sandbox",
-    "session",
-    "terminal",
-    "workspace",
-];
-/// What members import of others at their roots.
-const IMPORTED: [&str; 15] = [
-    "byte_text",
-    "cgroup",
-    "counters",
-    "display",
-    "failpoint",
-    "journal",
-    "masking",
-    "output",
-    "printable",
-    "proto",
-    "signal",
-    "statefile",
-    "stdio",
-    "sys",
-    "wire",
-];
-
-/// The code of a member with the names that its items have in the library of all: `crate::command` of the member `policy` is
-/// `crate::policy::command`.
-fn with_names_of_the_whole(text: &str, member: &str) -> String {
-    let named = |path: &str| {
-        let path = path.trim();
-        let first = path.split(|c: char| !is_word(c)).next().unwrap_or_default();
-        let is_elsewhere = match member {
-            "policy" => IMPORTED.contains(&first) || OF_POLICY.contains(&first),
-            "gateway" => [&IMPORTED[..], &OF_GATEWAY, &OF_POLICY, &["policy"]].concat().contains(&first),
-            _ => IMPORTED.contains(&first) && first != member,
-        };
-        if is_elsewhere { path.to_owned() } else { format!("{member}::{path}") }
-    };
-    let mut parts = text.split("crate::");
-    let mut whole = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        whole.push_str("crate::");
-        match part.strip_prefix('{').and_then(group_length).map(|end| part[1..].split_at(end)) {
-            Some((group, rest)) => {
-                let names: Vec<String> = items(group).map(named).collect();
-                whole.push_str(&format!("{{{}{rest}", names.join(", ")));
-            }
-            None => whole.push_str(&named(part)),
-        }
-    }
-    whole
-}
-
-/// Where the group ends of which this is the inside.
-fn group_length(inside: &str) -> Option<usize> {
-    let mut depth = 1;
-    inside.char_indices().find_map(|(at, c)| {
-        depth += i32::from(c == '{') - i32::from(c == '}');
-        (depth == 0).then_some(at)
-    })
-}
-
-/// The items of a group.
-fn items(group: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0;
-    let is_end = move |c: char| {
-        depth += i32::from(c == '{') - i32::from(c == '}');
-        depth == 0 && c == ','
-    };
-    group.split(is_end).filter(|item| !item.trim().is_empty())
 }
 
 fn is_code(line: &str) -> bool {

@@ -6,7 +6,10 @@
 use std::{
     ffi::OsString,
     io::{self, PipeReader, PipeWriter},
-    os::{fd::OwnedFd, unix::net::UnixStream as BlockingStream},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{net::UnixStream as BlockingStream, process::CommandExt},
+    },
     process::Stdio,
     time::Duration,
 };
@@ -22,7 +25,11 @@ use tokio::{
     time::timeout,
 };
 
-use crate::subreaper;
+use crate::{
+    sandbox_program::SandboxProgram,
+    sys::fdpass,
+    wire::{self, subreaper},
+};
 
 /// How long an agent may take to be started, or not.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,18 +51,23 @@ pub(in crate::acp) struct AgentProcess {
 
 /// Starts the agent, with these variables in addition to our own. The first word is looked for in `PATH`.
 pub(in crate::acp) async fn start(
+    program: &SandboxProgram,
     command: &[OsString],
     env: &[(String, String)],
 ) -> io::Result<(AgentProcess, Sender, Receiver)> {
     let (ours, theirs) = BlockingStream::pair()?;
     let (agent_stdin, stdin): (PipeReader, PipeWriter) = io::pipe()?;
     let (stdout, agent_stdout) = io::pipe()?;
-    let process = Command::from(subreaper::command(command))
+    let mut subreaper = program.command(subreaper::PROCESS_NAME);
+    // A key in a terminal or a signal to our group must not end it before its work is done.
+    subreaper.args(command).process_group(0);
+    let process = Command::from(subreaper)
         .envs(env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::null())
         .spawn()?;
-    subreaper::send_pipes(&ours, &agent_stdin, &agent_stdout)?;
+    let frame = wire::encode(&(), 2).map_err(io::Error::other)?;
+    fdpass::send(ours.as_fd(), &frame, &[agent_stdin.as_fd(), agent_stdout.as_fd()])?;
     drop((agent_stdin, agent_stdout));
     ours.set_nonblocking(true)?;
     let socket = UnixStream::from_std(ours)?;

@@ -114,6 +114,7 @@ fn sandbox(error: &StartError) -> Status {
             | LaunchError::Unavailable { .. }
             | LaunchError::Encode(_)
             | LaunchError::Random(_)
+            | LaunchError::Program(_)
             | LaunchError::Start(_)
             | LaunchError::Send(_)
             | LaunchError::Receive(_)

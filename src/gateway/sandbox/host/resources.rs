@@ -5,6 +5,7 @@
 
 use std::{
     collections::HashMap,
+    io,
     os::fd::BorrowedFd,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -35,6 +36,7 @@ use crate::{
             warm_launcher::{LAUNCH_TIMEOUT, WarmLauncher},
         },
     },
+    sandbox_program::SandboxProgram,
     sys::{landlock, mount, oom, sock_diag},
 };
 
@@ -75,7 +77,7 @@ pub struct Host {
     landlock_abi: u32,
     finds_connections: OnceLock<bool>,
     own_cgroups: Vec<OwnCgroup>,
-    launcher: PathBuf,
+    program: Option<Arc<SandboxProgram>>,
     warm_launcher: Arc<WarmLauncher>,
     principal_limits: CgroupLimitValues,
     launch_pool: Pool,
@@ -100,7 +102,7 @@ impl Host {
             finds_connections: OnceLock::new(),
             // Without /proc no cgroup is found, and nothing else works either.
             own_cgroups: gateway::find_own_cgroups().unwrap_or_default(),
-            launcher: "/proc/self/exe".into(),
+            program: None,
             warm_launcher: Arc::default(),
             principal_limits: PrincipalLimits::default().on_this_host(),
             launch_pool: Pool::new(MAX_LAUNCHES_PER_USER, MAX_LAUNCHES),
@@ -164,15 +166,17 @@ impl Host {
         Ok(self)
     }
 
-    /// Starts launchers from this file instead of the running program's. It must be the same program.
+    /// Starts the processes of sandboxes from this program. Without one, it starts none.
     #[must_use]
-    pub fn with_launcher(mut self, program: PathBuf) -> Self {
-        self.launcher = program;
+    pub fn with_program(mut self, program: SandboxProgram) -> Self {
+        self.program = Some(Arc::new(program));
         self
     }
 
-    pub(crate) fn launcher(&self) -> &Path {
-        &self.launcher
+    pub(crate) fn program(&self) -> io::Result<&Arc<SandboxProgram>> {
+        self.program
+            .as_ref()
+            .ok_or_else(|| io::Error::other("nobody has said of which program sandboxes are"))
     }
 
     /// Threads for launches, which read the roots: these may be on a file system that hangs.
@@ -188,7 +192,9 @@ impl Host {
     /// for the first command; never necessary.
     pub fn prewarm_launcher(&self, state: &Path) {
         self.gateway_cgroups(state);
-        self.warm_launcher.refill(&self.launcher, LAUNCH_TIMEOUT);
+        if let Ok(program) = self.program() {
+            self.warm_launcher.refill(program, LAUNCH_TIMEOUT);
+        }
     }
 
     /// Whether sandboxes get host ids of their own and id-mapped roots.

@@ -1,6 +1,6 @@
 //! Launcher processes, and the one that is started ahead of the launch that will use it.
 //!
-//! Executing our own program takes longer than building the sandbox, so a gateway keeps one launcher started, which
+//! Executing a program takes a good part of the time of a launch, so a gateway keeps one launcher started, which
 //! waits for a plan on its socket and exits when the socket closes. At most one waits. One that has exited is
 //! discarded. What is launched is not decided here.
 
@@ -10,8 +10,7 @@ use std::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt},
     },
-    path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     sync::{Mutex, PoisonError, mpsc},
     time::Duration,
 };
@@ -25,7 +24,10 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::wire::launch::PROCESS_NAME;
+use crate::{
+    sandbox_program::{EXIT_OTHER_BUILD, SandboxProgram},
+    wire::launch::PROCESS_NAME,
+};
 
 /// How long a launch may take before the gateway gives it up.
 pub(crate) const LAUNCH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,13 +45,13 @@ pub(crate) struct Launcher {
 }
 
 impl Launcher {
-    /// Starts this program under the name of a launcher. Sending and receiving time out after the deadline.
-    pub(crate) fn start(program: &Path, name: &str, deadline: Duration) -> io::Result<Self> {
+    /// Starts a process of this program, by its name. Sending and receiving time out after the deadline.
+    pub(crate) fn start(program: &SandboxProgram, name: &str, deadline: Duration) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(deadline))?;
         ours.set_write_timeout(Some(deadline))?;
-        let process = Command::new(program)
-            .arg0(name)
+        let process = program
+            .command(name)
             .env_clear()
             .envs(crate::failpoint::launcher_environment())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
@@ -68,6 +70,13 @@ impl Launcher {
         if let Some(mut process) = self.process.take() {
             let _ = process.wait();
         }
+    }
+
+    /// Whether it has ended because its program is of another build. It answers nothing then, and ends at once.
+    pub(crate) fn is_of_other_build(&self) -> bool {
+        let Some(process) = &self.process else { return false };
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        matches!(waitid(Id::Pid(id_of(process)), look), Ok(WaitStatus::Exited(_, EXIT_OTHER_BUILD)))
     }
 
     fn is_alive(&self) -> bool {
@@ -134,7 +143,7 @@ impl WarmLauncher {
     }
 
     /// Starts a launcher if none waits. A failure is not reported: the next launch will report it.
-    pub(crate) fn refill(&self, program: &Path, deadline: Duration) {
+    pub(crate) fn refill(&self, program: &SandboxProgram, deadline: Duration) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.is_none() {
             *waiting = Launcher::start(program, PROCESS_NAME, deadline).ok();

@@ -17,6 +17,7 @@ use crate::{
     sandbox::{
         host::host_ids::HostIdError, launch::rootfs_error::RootfsError, roots::governing::GoverningError,
     },
+    sandbox_program::ProgramError,
     sys::fdpass::ReceiveError,
     wire::{
         EncodeError,
@@ -98,6 +99,9 @@ pub enum LaunchError {
     /// The plan is too large for a frame.
     #[error("encode the plan")]
     Encode(#[from] EncodeError),
+    /// The program of the sandboxes is not what it should be.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// The launcher could not be started.
     #[error("start the launcher")]
     Start(#[source] io::Error),

@@ -47,6 +47,7 @@ use crate::{
         session_network::{LaunchShare, SessionNetwork},
         spec::{SandboxSpec, Shortfall, WithoutGateway},
     },
+    sandbox_program::SandboxProgram,
     sys::rights::Rights,
     wire::{gate::SOCKET_NAME, launch::PLAN_VERSION},
 };
@@ -74,7 +75,7 @@ pub(super) struct PreparedLaunch {
     pub(super) shortfalls: Vec<Shortfall>,
     pub(super) protections: Protections,
     pub(super) ptys: PtyReservation,
-    pub(super) launcher: PathBuf,
+    pub(super) program: Arc<SandboxProgram>,
     pub(super) warm_launcher: Arc<WarmLauncher>,
     pub(super) cleanup: LaunchCleanup,
 }
@@ -136,7 +137,6 @@ pub(super) fn prepare(
     let about = spec.roots.first().map_or(Path::new("/"), |root| &root.path);
     let governing = spec.governing.look(about)?;
     governing.check(&shown).and_then(|()| governing.check_profile_paths(&profile.filesystem))?;
-    let program = spec.governing.read_only_program();
     let shared_network = spec.session_network.as_ref().map(SessionNetwork::share);
     let caller = Rights { uid: spec.owner.uid, gid: spec.owner.gid, groups: spec.groups.clone() };
     let private = PrivateFiles {
@@ -146,7 +146,7 @@ pub(super) fn prepare(
         named: &named_links::find(&spec.named, &caller),
         resolver: shared_network.as_ref().map_or(Ipv4Addr::LOCALHOST, |shared| shared.own_address.0),
     };
-    let governs = rootfs::Governs { view: &governing, program };
+    let governs = rootfs::Governs { view: &governing, programs: spec.governing.read_only_programs() };
     let mut view = rootfs::plan(profile, spec.roots, spec.network, &identity, spec.owner, &private, governs)
         .map_err(|error| match error {
             RootfsError::Governing(error) => LaunchError::Governing(error),
@@ -252,7 +252,7 @@ pub(super) fn prepare(
     )
     .map_err(|cause| LaunchError::State { path: cleanup.directory.clone(), cause })?;
     failpoint::reach("sandbox.recorded");
-    let launcher = host.launcher().to_owned();
+    let program = Arc::clone(host.program().map_err(LaunchError::Start)?);
     Ok(PreparedLaunch {
         plan,
         identity,
@@ -269,7 +269,7 @@ pub(super) fn prepare(
         shortfalls,
         protections,
         ptys,
-        launcher,
+        program,
         warm_launcher: Arc::clone(host.warm_launcher()),
         cleanup,
     })

@@ -78,15 +78,15 @@ pub enum MakeReserved {
     No,
 }
 
-/// The mount points of a root: the protected paths, the directories above them and above `sockets`, which are covered, and `covered`, a
-/// file that is shown read-only. Makes the directories that the profile reserves.
+/// The mount points of a root: the protected paths, the directories above them and above `sockets`, which are covered, and `covered`,
+/// files that are shown read-only. Makes the directories that the profile reserves.
 ///
 /// # Errors
 /// [`ProtectError`]: what exists could not be opened, or what is reserved could not be made.
 pub fn protected_mounts(
     root: &Root,
     files: &Filesystem,
-    covered: Option<&Path>,
+    covered: &[&Path],
     commands: &DiskIdentity,
     sockets: &[PathBuf],
     make: MakeReserved,
@@ -97,7 +97,8 @@ pub fn protected_mounts(
     let mut found: BTreeMap<PathBuf, (OwnedFd, Access)> = BTreeMap::new();
     let if_absent = if make == MakeReserved::Yes { IfAbsent::Create } else { IfAbsent::Skip };
     let reserved = files.reserved.iter().map(|path| (path_in(root.role, path), if_absent));
-    let protected = files.protected.iter().map(|path| path_in(root.role, path)).chain(covered);
+    let protected =
+        files.protected.iter().map(|path| path_in(root.role, path)).chain(covered.iter().copied());
     let protected = protected.map(|path| (path, IfAbsent::Skip));
     for (path, absent) in reserved.chain(protected) {
         let error = |cause| ProtectError { path: root.path.join(path), cause };
@@ -300,7 +301,7 @@ mod tests {
             let path = place.path.strip_prefix(directory).unwrap().display().to_string();
             (path, place.access)
         };
-        protected_mounts(&root(directory), &files, None, &us(), &[], MakeReserved::Yes)
+        protected_mounts(&root(directory), &files, &[], &us(), &[], MakeReserved::Yes)
             .unwrap()
             .into_iter()
             .map(relative)
@@ -370,7 +371,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let files = Filesystem { reserved: vec![".git/hooks".into()], ..Filesystem::default() };
         let git = Root { role: RootRole::GitDirectory, ..root(directory.path()) };
-        let mounts = protected_mounts(&git, &files, None, &us(), &[], MakeReserved::Yes).unwrap();
+        let mounts = protected_mounts(&git, &files, &[], &us(), &[], MakeReserved::Yes).unwrap();
         assert!(
             mounts.iter().any(|one| one.path == directory.path().join("hooks") && one.access == Access::Read)
         );
@@ -388,7 +389,7 @@ mod tests {
             fs::set_permissions(&git, fs::Permissions::from_mode(mode)).unwrap();
             let commands = DiskIdentity { uid, gids: gids.to_vec() };
             let mounts =
-                protected_mounts(&root(directory.path()), &files, None, &commands, &[], MakeReserved::Yes)
+                protected_mounts(&root(directory.path()), &files, &[], &commands, &[], MakeReserved::Yes)
                     .unwrap();
             let of = |path: &Path| mounts.iter().find(|mount| mount.path == path).map(|mount| mount.access);
             (of(&git), of(&git.join("hooks")))
@@ -408,7 +409,7 @@ mod tests {
         fs::create_dir(directory.path().join(".git")).unwrap();
         let files = Filesystem { workspace: Access::Read, ..Filesystem::default() };
         assert!(
-            protected_mounts(&root(directory.path()), &files, None, &us(), &[], MakeReserved::Yes)
+            protected_mounts(&root(directory.path()), &files, &[], &us(), &[], MakeReserved::Yes)
                 .unwrap()
                 .is_empty()
         );

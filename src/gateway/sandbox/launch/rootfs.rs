@@ -49,11 +49,11 @@ pub struct Rootfs {
 pub(super) struct Governs<'a> {
     /// Where it lies.
     pub view: &'a GoverningView,
-    /// The gateway's own program, where it lies in a root: it is shown to be read.
-    pub program: Option<&'a Path>,
+    /// The gateway's own programs, where they lie in a root: they are shown to be read.
+    pub programs: &'a [PathBuf],
 }
 
-/// Plans the mounts. The file `program` is shown read-only in the root that holds it.
+/// Plans the mounts. The files `programs` are shown read-only in the root that holds them.
 ///
 /// # Errors
 /// [`RootfsError`].
@@ -64,11 +64,11 @@ pub(super) fn plan(
     ids: &Identity,
     owner: Owner,
     private: &PrivateFiles<'_>,
-    Governs { view: governing, program }: Governs<'_>,
+    Governs { view: governing, programs }: Governs<'_>,
 ) -> Result<Rootfs, RootfsError> {
     check_identity(ids)?;
     let covers = covers(&profile.filesystem, &roots, ids, governing)?;
-    let mut plan = RootfsPlanner { entries: Vec::new(), covers, ids, read_only_program: program };
+    let mut plan = RootfsPlanner { entries: Vec::new(), covers, ids, read_only_programs: programs };
     for path in &profile.filesystem.system {
         plan.add_system(path)?;
     }
@@ -224,7 +224,7 @@ struct RootfsPlanner<'a> {
     covers: Covers,
     ids: &'a Identity,
     /// A file that is shown read-only in whichever root it lies.
-    read_only_program: Option<&'a Path>,
+    read_only_programs: &'a [PathBuf],
 }
 
 impl RootfsPlanner<'_> {
@@ -427,11 +427,12 @@ impl RootfsPlanner<'_> {
         if is_foreign && !files.shared_workspaces {
             return Err(RootfsError::Foreign { path: root.path, owner: stat.st_uid });
         }
-        let covered = self.read_only_program.and_then(|file| file.strip_prefix(&root.path).ok());
+        let programs = self.read_only_programs.iter();
+        let covered: Vec<&Path> = programs.filter_map(|file| file.strip_prefix(&root.path).ok()).collect();
         let commands = self.disk_identity(disk_uid, disk_gid);
         let sockets = self.covers.sockets_below(&root.path);
         let make = if is_foreign { MakeReserved::No } else { MakeReserved::Yes };
-        let protected = protected::protected_mounts(&root, files, covered, &commands, &sockets, make)?;
+        let protected = protected::protected_mounts(&root, files, &covered, &commands, &sockets, make)?;
         let keep_owners = self.ids.privileged && files.shared_workspaces && root.role != RootRole::ReadOnly;
         let whole = protected::ProtectedMount {
             path: root.path,
@@ -502,7 +503,7 @@ mod tests {
             ids,
             Owner { uid: 0, gid: 0 },
             &NOTHING,
-            Governs { view: &governing, program: None },
+            Governs { view: &governing, programs: &[] },
         )
     }
 

@@ -38,6 +38,7 @@ use crate::sandbox::{
 };
 use crate::{
     proto::supervisor::{self as proto, Identity, LaunchResult, Stage, launch_result::Result as Answer},
+    sandbox_program::ProgramError,
     sys::fdpass::{self, FrameReceiver},
     wire::{self, gate::SOCKET_NAME, launch::PROCESS_NAME},
 };
@@ -99,7 +100,8 @@ pub async fn launch(
     state: &Path,
     spec: SandboxSpec,
 ) -> Result<LaunchedSandbox, LaunchError> {
-    let (warm_launcher, program) = (Arc::clone(host.warm_launcher()), host.launcher().to_owned());
+    let program = Arc::clone(host.program().map_err(LaunchError::Start)?);
+    let warm_launcher = Arc::clone(host.warm_launcher());
     // An embedded gateway launches once or twice, so no launcher is started ahead for it.
     let goes_on = !spec.die_with_gateway;
     let (its_host, state, uid) = (Arc::clone(host), state.to_owned(), spec.owner.uid);
@@ -158,7 +160,7 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
     let launcher = match prepared.warm_launcher.take() {
         Some(waiting) => waiting,
         None => {
-            Launcher::start(&prepared.launcher, PROCESS_NAME, LAUNCH_TIMEOUT).map_err(LaunchError::Start)?
+            Launcher::start(&prepared.program, PROCESS_NAME, LAUNCH_TIMEOUT).map_err(LaunchError::Start)?
         }
     };
     let heard = fdpass::send(launcher.socket(), &frame, &descriptors)
@@ -182,6 +184,9 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
     };
     match answer {
         Ok((answer, processes)) => Ok(conclude(&answer, processes, launcher, prepared)),
+        Err(_) if launcher.is_of_other_build() => {
+            Err(ProgramError::OtherBuild(prepared.program.path().to_owned()).into())
+        }
         Err(error) => {
             // Kill the processes first: a supervisor that was not reported may hang in the sandbox's cgroups.
             drop(launcher);

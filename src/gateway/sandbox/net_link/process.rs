@@ -6,7 +6,7 @@ use std::{
         fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::{net::UnixStream, process::CommandExt as _},
     },
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     time::Duration,
 };
 
@@ -107,8 +107,10 @@ impl NetProcess {
             .set_read_timeout(Some(READY_TIMEOUT))
             .and_then(|()| socket.set_write_timeout(Some(READY_TIMEOUT)))
             .map_err(NetError::Start)?;
-        let process = Command::new(host.launcher())
-            .arg0(PROCESS_NAME)
+        let process = host
+            .program()
+            .map_err(NetError::Start)?
+            .command(PROCESS_NAME)
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())

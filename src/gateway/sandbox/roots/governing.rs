@@ -132,8 +132,8 @@ pub struct Governing {
     /// Files that the active policy names.
     policy_paths: Mutex<Vec<GoverningPath>>,
     generation: AtomicU64,
-    /// The gateway's program, when sandboxes show it read-only instead of refusing the root that holds it.
-    read_only_program: Option<PathBuf>,
+    /// The gateway's programs, when sandboxes show them read-only instead of refusing the root that holds them.
+    read_only_programs: Vec<PathBuf>,
 }
 
 /// A directory or file that commands can see.
@@ -184,11 +184,11 @@ impl GoverningError {
 }
 
 impl Governing {
-    /// Starts with the files that do not depend on the policy. `read_only_program` is shown read-only to the
-    /// commands of a root that holds it.
+    /// Starts with the files that do not depend on the policy. `read_only_programs` are shown read-only to the
+    /// commands of a root that holds them.
     #[must_use]
-    pub fn new(fixed: Vec<GoverningPath>, read_only_program: Option<PathBuf>) -> Self {
-        Self { fixed, read_only_program, ..Self::default() }
+    pub fn new(fixed: Vec<GoverningPath>, read_only_programs: Vec<PathBuf>) -> Self {
+        Self { fixed, read_only_programs, ..Self::default() }
     }
 
     /// The files that do not depend on the policy.
@@ -201,9 +201,9 @@ impl Governing {
         self.fixed.iter().filter(|one| one.kind == GoverningKind::Policies)
     }
 
-    /// The program that is shown read-only in a root that holds it.
-    pub fn read_only_program(&self) -> Option<&Path> {
-        self.read_only_program.as_deref()
+    /// The programs that are shown read-only in a root that holds them.
+    pub fn read_only_programs(&self) -> &[PathBuf] {
+        &self.read_only_programs
     }
 
     /// Increases with every change. A check is valid for one generation.
@@ -519,7 +519,7 @@ mod tests {
             of(GoverningKind::SigningKey, "links/key"),
             of(GoverningKind::Secret, "absent/secret"),
         ];
-        let governing = Governing::new(fixed, None);
+        let governing = Governing::new(fixed, Vec::new());
         let write = |path: &str| reached(&governing, &top.join(path), Access::Write);
         for policies in ["", "gov", "gov/policies", "gov/policies/in"] {
             assert_eq!(write(policies), Some(GoverningKind::Policies), "{policies}");
@@ -566,7 +566,7 @@ mod tests {
             of(GoverningKind::SigningKey, "etc/own/key"),
             of(GoverningKind::Secret, "elsewhere"),
         ]);
-        let governing = Governing::new(fixed.collect(), None);
+        let governing = Governing::new(fixed.collect(), Vec::new());
         let covers =
             || governing.look(Path::new("/")).unwrap().covers(&[top.join("etc"), top.join("none")], &[]);
         let covered: Vec<_> =
@@ -601,7 +601,7 @@ mod tests {
     fn extras_that_are_not_there_are_passed_over() {
         let directory = tempfile::tempdir().unwrap();
         let state = GoverningPath { kind: GoverningKind::State, path: directory.path().join("state") };
-        let governing = Governing::new(vec![state], None);
+        let governing = Governing::new(vec![state], Vec::new());
         let extras = |path: PathBuf| Filesystem { writable: vec![path], ..Filesystem::default() };
         assert!(governing.check_profile_paths(&extras("/no/such".into())).is_ok());
         assert!(governing.check_profile_paths(&extras(directory.path().to_owned())).is_err());

@@ -85,8 +85,10 @@ pub fn launch_blocking(host: &Host, launch: &ScreenLaunch<'_>) -> Result<ScreenP
         .chain(claim.iter().map(|claim| claim.lock.as_fd()))
         .collect();
     let frame = wire::encode(&plan, descriptors.len())?;
-    let launcher =
-        Launcher::start(host.launcher(), PROCESS_NAME, LAUNCH_TIMEOUT).map_err(ScreenError::Start)?;
+    let launcher = host
+        .program()
+        .and_then(|program| Launcher::start(program, PROCESS_NAME, LAUNCH_TIMEOUT))
+        .map_err(ScreenError::Start)?;
     fdpass::send(launcher.socket(), &frame, &descriptors)
         .map_err(|errno| ScreenError::Start(errno.into()))?;
     let answer = FrameReceiver::new().receive(launcher.socket())?.ok_or(ScreenError::Lost)?;

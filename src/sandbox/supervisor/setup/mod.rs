@@ -263,7 +263,6 @@ fn set_up(
         own_network: plan.own_network,
         die_with_gateway: plan.die_with_gateway,
         without_gateway: without_gateway(plan, socket_file),
-        fail_at: (!plan.fail_at.is_empty()).then(|| plan.fail_at.clone()),
     };
     Ok((ready, claim))
 }
