@@ -8,21 +8,23 @@ use std::sync::Arc;
 
 use tokio::sync::{broadcast, watch};
 
-use super::{
-    audit::recorder::Recorder,
-    counters::TerminalCounters,
-    errors::{CreateError, OperationError, ResolveApprovalError},
-    evaluation,
-    id::TerminalId,
-    quotas::Quotas,
-    state::{quota_tracker::QuotaUsage, terminal::Terminal, waiters::Waiters},
-    use_case::{context::TerminalContext, explain, new_request::NewRequest, resolve_approval},
-};
 use crate::{
     approval::{Answer, Approval, ApprovalId, ApprovalStore},
     policy::{ActivePolicy, explain::Explanation},
     pool::PoolError,
     session::{LaunchContext, Principal, SessionId},
+    terminal::{
+        audit::recorder::Recorder,
+        context::TerminalContext,
+        counters::TerminalCounters,
+        errors::{CreateError, OperationError, ResolveApprovalError},
+        evaluation, explain,
+        id::TerminalId,
+        new_request::NewRequest,
+        quotas::Quotas,
+        resolve_approval,
+        state::{quota_tracker::QuotaUsage, terminal::Terminal, waiters::Waiters},
+    },
 };
 
 /// The terminals of a gateway.

@@ -1,6 +1,6 @@
 //! One terminal: its id, what was permitted, its stage, its output.
 //!
-//! Each stage is published once and never goes back. The steps from stage to stage are in `lease` and `use_case/steps`; this
+//! Each stage is published once and never goes back. The steps from stage to stage are in `lease` and `steps`; this
 //! file keeps their results.
 
 use std::{

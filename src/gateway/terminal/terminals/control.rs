@@ -3,23 +3,23 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::Terminals;
 use crate::{
     display::picture::Picture,
     policy::PtySize,
     proto::supervisor::StopCause,
     sandbox::screen_link::ScreenLink,
     terminal::{
+        control::{self, EndOfInput},
         errors::{ForwardError, OperationError, RunLineError, ScreenAccessError},
-        state::terminal::Terminal,
-        use_case::{
-            control::{self, EndOfInput},
-            forward::{self, Forwarded},
-            release,
-            run::Run,
+        forward::{self, Forwarded},
+        release,
+        run::Run,
+        shells::{
             run_line::{NewLine, ShellStatus},
             running_line::RunningLine,
         },
+        state::terminal::Terminal,
+        terminals::Terminals,
     },
 };
 

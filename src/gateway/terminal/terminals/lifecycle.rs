@@ -3,19 +3,18 @@
 
 use std::{collections::HashSet, io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
-use super::Terminals;
 use crate::{
     sandbox::adopt::AdoptableSandbox,
     session::{NewSession, Peer, Session, Sessions},
     terminal::{
+        adopt::{AdoptError, SandboxStatuses},
         audit::recorder::RecordedExits,
+        close_session,
         counters::CloseReason,
         errors::OpenSessionError,
+        open_session, release, shutdown,
         state::terminal_log::TerminalLogError,
-        use_case::{
-            adopt::{AdoptError, SandboxStatuses},
-            close_session, open_session, release, shutdown,
-        },
+        terminals::Terminals,
     },
 };
 

@@ -1,0 +1,391 @@
+//! Adopts terminals that an earlier gateway has started.
+//!
+//! Each keeps its id, owner, output and end; nothing is judged again. A run ends, because its caller cannot come
+//! back; the caller of a resumable one is awaited for a time. A terminal that stands in a session's terminal log and has no sandbox ended with its sandbox.
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use crate::{
+    masking::{MaskError, Masker},
+    policy::profile::Network,
+    proto::supervisor::{Exit, StopCause},
+    sandbox::{
+        SandboxLinks,
+        adopt::AdoptableSandbox,
+        listener::{CommandEnd, Listener},
+        spec::Sharing,
+    },
+    session::Session,
+    terminal::{
+        audit::recorder::RecordedExits,
+        context::TerminalContext,
+        id::TerminalId,
+        release::release,
+        screens::Questions,
+        secrets::command_secrets::read_for_masking,
+        spec::Backpressure,
+        state::{
+            claim::Claim,
+            exec_denials::ExecDenials,
+            kept_shell::ShellKnowledge,
+            lease::Running,
+            live::{Live, LiveMasker},
+            metadata::{self, MetadataError, RestoredMetadata},
+            outcome,
+            terminal::{NewTerminal, Terminal},
+            terminal_log::{LogEntry, TerminalLogError},
+            transitions::Recording,
+            workspace::WatchedWorkspaces,
+        },
+    },
+};
+
+/// How long the caller of a resumable run may take to come back, before its command is stopped.
+const CALLER_AWAITED_FOR: Duration = Duration::from_secs(10);
+/// Between TERM and KILL of a sandbox of its own in which there is nothing.
+const EMPTY_GRACE: Duration = Duration::ZERO;
+
+/// What has become of the sandboxes of the gateway before.
+#[derive(Debug)]
+pub struct SandboxStatuses {
+    /// Taken back.
+    pub alive: HashSet<String>,
+    /// Left as they are: they may be alive.
+    pub unknown: HashSet<String>,
+    /// Ended, and nothing of them is left.
+    pub gone: HashSet<String>,
+    unchecked: UncheckedSandboxes,
+}
+
+/// What has become of sandboxes that were not looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UncheckedSandboxes {
+    /// There are none: all were looked at.
+    Gone,
+    /// They are as they were.
+    Unchanged,
+}
+
+impl SandboxStatuses {
+    /// Of none yet.
+    #[must_use]
+    pub fn new(unchecked: UncheckedSandboxes) -> Self {
+        Self { alive: HashSet::new(), unknown: HashSet::new(), gone: HashSet::new(), unchecked }
+    }
+
+    fn is_gone(&self, sandbox_id: &str) -> bool {
+        let is_listed = self.alive.contains(sandbox_id) || self.unknown.contains(sandbox_id);
+        self.gone.contains(sandbox_id) || (self.unchecked == UncheckedSandboxes::Gone && !is_listed)
+    }
+}
+
+/// A sandbox cannot be adopted. It is left as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// What it calls a terminal has no terminal's id.
+    #[error("{0:?} is no terminal's id")]
+    Id(String),
+    /// What is known of a terminal cannot be read.
+    #[error("what is known of {0}")]
+    Metadata(TerminalId, #[source] MetadataError),
+}
+
+/// What has become of what a terminal wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OutputState {
+    Held,
+    Lost,
+}
+
+impl TerminalContext {
+    /// Adopts a sandbox of a session, with all its terminals. Answers with their number.
+    ///
+    /// # Errors
+    /// [`AdoptError`]: nothing was adopted.
+    pub fn adopt(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        mut found: AdoptableSandbox,
+        recorded_exits: &mut RecordedExits,
+    ) -> Result<usize, AdoptError> {
+        let mut restored = Vec::with_capacity(found.terminals.len());
+        for held in std::mem::take(&mut found.terminals) {
+            let id = TerminalId::parse(&held.id).ok_or_else(|| AdoptError::Id(held.id.clone()))?;
+            let metadata =
+                metadata::decode(&held.metadata).map_err(|error| AdoptError::Metadata(id, error))?;
+            let masker = self
+                .masker_of(session, &metadata)
+                .map_err(|_| AdoptError::Metadata(id, MetadataError::Incomplete))?;
+            restored.push((self.restore(session, id, metadata, OutputState::Held), held, masker));
+        }
+        let listener =
+            |terminal: &Arc<Terminal>| (terminal.id.to_string(), terminal.clone() as Arc<dyn Listener>);
+        let listeners: HashMap<_, _> = restored.iter().map(|(terminal, ..)| listener(terminal)).collect();
+        let facts = found.state.clone();
+        let site = self.launch_context();
+        // Before its gate's reports come, which are about them.
+        for (terminal, ..) in &restored {
+            if let Err(error) =
+                terminal.terminal_log().add(terminal.id, &facts.id, || metadata::without_arguments(terminal))
+            {
+                tracing::error!(terminal.id = %terminal.id, error = %error, "not in its session's terminal log");
+            }
+            self.registry().insert_existing(terminal);
+        }
+        let links = SandboxLinks { gates: &site.gates, nets: &site.nets, agents: &site.agents };
+        let uid = session.principal.uid;
+        let sandbox = found.take_over(&site.host, uid, listeners, links, &site.counters);
+        session.share_with_adopted(site, &facts, &sandbox);
+        let count = restored.len();
+        for (terminal, held, masker) in restored {
+            if let Some(size) = held.pty {
+                terminal.pty.set(size);
+            }
+            let live = Live {
+                started: held.started,
+                stdout: held.stdout,
+                stderr: held.stderr,
+                sandbox: sandbox.clone(),
+                masker: LiveMasker::new(masker),
+            };
+            self.resume(&terminal, live, held.ended, facts.assignment.sharing, recorded_exits);
+        }
+        match facts.assignment.sharing {
+            Sharing::Shared => session.sandboxes.adopt(&facts, sandbox),
+            // Its terminal was never spawned, or was released.
+            Sharing::Exclusive if count == 0 => {
+                tokio::spawn(async move { sandbox.shut_down(EMPTY_GRACE).await });
+            }
+            Sharing::Exclusive => {}
+        }
+        Ok(count)
+    }
+
+    /// What takes secrets out of the output of a terminal: those that it was given, and those that its requests are given now.
+    fn masker_of(&self, session: &Session, metadata: &RestoredMetadata) -> Result<Masker, MaskError> {
+        let RestoredMetadata { spec, secrets, .. } = metadata;
+        let used = match spec.network == Network::Proxy.name() {
+            true => self
+                .policy()
+                .current()
+                .credential_secrets(&session.principal.to_string(), spec.profile.as_str()),
+            false => Vec::new(),
+        };
+        Masker::new(secrets.iter().chain(&read_for_masking(&used)))
+    }
+
+    /// Reads which terminals a session had, before any of its sandboxes is adopted.
+    ///
+    /// # Errors
+    /// [`TerminalLogError`]: some may be missing. The file was put aside.
+    pub fn restore_log(&self, session: &Session) -> Result<(), TerminalLogError> {
+        self.logs().restore(session.id).1
+    }
+
+    /// Removes the terminal logs of sessions that are not among these. Answers with the names of those put aside as damaged.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn remove_stale_logs(&self, sessions: &HashSet<String>) -> io::Result<Vec<String>> {
+        self.logs().remove_stale(sessions)
+    }
+
+    /// Settles what stands in a session's terminal log and was not found in a sandbox, after all sandboxes were looked at. The
+    /// commands of those that are gone have ended with them; how many that were.
+    pub fn settle_log(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        statuses: &SandboxStatuses,
+        recorded_exits: &mut RecordedExits,
+    ) -> usize {
+        let log = self.logs().of(session.id);
+        let mut lost = 0;
+        for (id, entry) in log.entries() {
+            let sandbox_id = &entry.begun.sandbox_id;
+            if self.registry().has(id) {
+                continue;
+            }
+            let request_id = entry.begun.terminal.as_ref().map(|record| record.request_id.clone());
+            let request_id = request_id.filter(|id| !id.is_empty());
+            if statuses.unknown.contains(sandbox_id) {
+                if let Some(request_id) = request_id {
+                    self.registry().quarantine(session.id, request_id, id);
+                }
+            } else if statuses.alive.contains(sandbox_id) {
+                // Never spawned, or released: its supervisor would know.
+                log.remove(id);
+                if let Some(request_id) = request_id {
+                    self.registry().unquarantine(session.id, request_id);
+                }
+            } else if statuses.is_gone(sandbox_id) {
+                match self.restore_lost(session, id, entry, recorded_exits) {
+                    Ok(()) => lost += 1,
+                    // It stays in the log: another build may read it.
+                    Err(error) => {
+                        tracing::error!(terminal.id = %id, error = %error, "an ended terminal is not taken back");
+                    }
+                }
+            }
+        }
+        lost
+    }
+
+    /// Adopts a terminal whose sandbox is gone.
+    fn restore_lost(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        id: TerminalId,
+        entry: LogEntry,
+        recorded_exits: &mut RecordedExits,
+    ) -> Result<(), MetadataError> {
+        let outcome = entry.outcome();
+        let metadata = metadata::from_record(entry.begun.terminal.unwrap_or_default())?;
+        let terminal = self.restore(session, id, metadata, OutputState::Lost);
+        let now = SystemTime::now();
+        let since = |at| now.duration_since(at).unwrap_or_default();
+        let ended_at = outcome.as_ref().and_then(|outcome| SystemTime::try_from(outcome.ended_at?).ok());
+        let recording =
+            match recorded_exits.contains(&id.to_string(), since(ended_at.unwrap_or(terminal.created_at))) {
+                true => Recording::AlreadyRecorded,
+                false => Recording::Now,
+            };
+        let outcome = outcome.unwrap_or_else(|| outcome::lost(None, None, 0, now));
+        self.registry().insert_existing(&terminal);
+        terminal.ended_with_sandbox(outcome, ended_at.map_or(Duration::ZERO, since), recording);
+        match terminal.spec.backpressure {
+            Backpressure::Never | Backpressure::ForStream => {}
+            Backpressure::ForRun => self.release_run(&terminal),
+            Backpressure::ForResumableRun => self.await_caller(&terminal),
+        }
+        Ok(())
+    }
+
+    /// Makes the terminal, which does not know yet where it runs.
+    fn restore(
+        &self,
+        session: &Arc<Session>,
+        id: TerminalId,
+        metadata: RestoredMetadata,
+        output: OutputState,
+    ) -> Arc<Terminal> {
+        let RestoredMetadata { spec: summary, session_id, request_id, created_at, has_given_stdin, .. } =
+            metadata;
+        if session_id != session.id.to_string() {
+            // The sandbox's record says whose it is: a terminal in it cannot belong to another session.
+            tracing::error!(terminal.id = %id, session.id = %session.id, "the metadata of a terminal names another session");
+        }
+        let streams = summary.streams.count();
+        let bytes = match output {
+            OutputState::Held => summary.output_limit_bytes.saturating_mul(streams),
+            OutputState::Lost => 0,
+        };
+        let terminal_log = self.logs().of(session.id);
+        let terminal = Terminal::new(NewTerminal {
+            id,
+            created_at,
+            session: session.clone(),
+            spec: summary,
+            request_id,
+            shell: ShellKnowledge::Unknown,
+            reservation: self.quota_tracker().restore(session, bytes),
+            exec_denials: ExecDenials::restored(terminal_log.denials(id)),
+            terminal_log,
+            counters: self.counters().clone(),
+            recorder: self.recorder().clone(),
+            changes: self.registry().changes_sender().clone(),
+        });
+        if has_given_stdin {
+            terminal.takes_given_stdin();
+        }
+        terminal
+    }
+
+    fn resume(
+        self: &Arc<Self>,
+        terminal: &Arc<Terminal>,
+        live: Live,
+        ended: Option<(Box<Exit>, Duration)>,
+        sharing: Sharing,
+        recorded_exits: &mut RecordedExits,
+    ) {
+        let sandbox = live.sandbox.clone();
+        let reported = terminal.terminal_log().outcome(terminal.id);
+        let policy = self.policy().current();
+        // One that has gone from the policy: as a new profile would be.
+        let profile = policy.profile(Some(terminal.spec.profile.as_str()));
+        let profile = profile.map_or_else(Arc::default, |(_, profile)| profile.clone());
+        let watched = WatchedWorkspaces::resume(
+            &terminal.session,
+            terminal.subject(),
+            self.recorder(),
+            &profile,
+            self.workspaces(),
+            reported,
+        );
+        if let Some(watched) = watched
+            && terminal.workspace.set(watched).is_err()
+        {
+            unreachable!("a terminal's workspaces are attached once, when it is restored");
+        }
+        terminal.resume(Running::adopted(sandbox.clone(), sharing), live);
+        self.screens().begin(terminal, Questions::SomeOld);
+        self.stop_when_left(terminal);
+        if let Some((exit, ago)) = ended {
+            let recording = match recorded_exits.contains(&terminal.id.to_string(), ago) {
+                true => Recording::AlreadyRecorded,
+                false => Recording::Now,
+            };
+            let terminal = terminal.clone();
+            sandbox.after_gate_backlog(move || {
+                terminal.after_workspace_check(move |terminal| {
+                    terminal.ended_earlier(CommandEnd::Reported(exit), ago, recording);
+                });
+            });
+        }
+        match terminal.spec.backpressure {
+            Backpressure::Never => {}
+            // The gateway before may have taken the word that its reader has moved, and not passed it on.
+            Backpressure::ForStream | Backpressure::ForResumableRun => {
+                let id = terminal.id.to_string();
+                // A sandbox that is gone has nothing more to write.
+                tokio::spawn(async move { sandbox.resume(id).await });
+            }
+            Backpressure::ForRun => self.release_run(terminal),
+        }
+        if terminal.spec.backpressure == Backpressure::ForResumableRun {
+            self.await_caller(terminal);
+        }
+    }
+
+    /// Waits for the caller of a resumable run, who may be waiting for this gateway.
+    pub(super) fn await_caller(self: &Arc<Self>, terminal: &Arc<Terminal>) {
+        if terminal.run_caller.expect() == Claim::Taken {
+            return;
+        }
+        let (context, terminal) = (self.clone(), terminal.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(CALLER_AWAITED_FOR) => {}
+                () = terminal.wait_released() => return,
+            }
+            if terminal.run_caller.give_up() == Claim::Granted {
+                context.release_run(&terminal);
+            }
+        });
+    }
+
+    fn release_run(self: &Arc<Self>, terminal: &Arc<Terminal>) {
+        let (registry, recorder) = (self.registry().clone(), self.recorder().clone());
+        let terminal = terminal.clone();
+        tokio::spawn(async move {
+            tracing::info!(terminal.id = %terminal.id, "the caller of a run is gone: it is stopped");
+            // A release by another call is as good.
+            let _ = release(&registry, &recorder, &terminal, None, StopCause::Killed).await;
+        });
+    }
+}

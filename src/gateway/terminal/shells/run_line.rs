@@ -1,0 +1,333 @@
+//! Runs a line in a kept shell: takes its turn, judges it, records it, and has it driven.
+//!
+//! The shell outlives the caller, and so does the line. Policy judges each line before it is typed, and the gate each exec of it: without
+//! a gate no line is run.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use tokio::sync::{oneshot, watch};
+
+use crate::{
+    kept_shell::ShellKind,
+    policy::{
+        AbsPath, CommandSpec, EvaluationTrace, OverflowMode, Permit, Request, StdinSource,
+        profile::{CgroupLimits, Network},
+    },
+    sandbox::{gate::SandboxGate, handle::Sandbox, requests::GateLine},
+    terminal::{
+        approve::CallerGuard,
+        audit::records,
+        context::TerminalContext,
+        control::{self, EndOfInput},
+        errors::{CreateError, OperationError, RunLineError},
+        evaluation,
+        shells::{
+            driver::LineDriver,
+            editing::switches_line_editing,
+            line_end::LineProgress,
+            running_line::RunningLine,
+            terminal::{self, PromptState},
+        },
+        spec::{OnAsk, ReaderKind, WhenLeft},
+        state::{
+            kept_shell::{KeptShell, NoTurn, ShellKnowledge, Turn},
+            stage::Stage,
+            terminal::Terminal,
+        },
+        steps::Requested,
+    },
+};
+
+/// What a line does while another one runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenBusy {
+    /// It is refused.
+    Refuse,
+    /// It waits.
+    Queue,
+}
+
+/// A line to be run.
+#[derive(Debug)]
+pub struct NewLine {
+    /// Not empty, not too long, no NUL.
+    pub line: String,
+    /// See [`WhenBusy`].
+    pub when_busy: WhenBusy,
+    /// What becomes of it when a rule asks a person.
+    pub on_ask: OnAsk,
+    /// How long the shell must wait for input, without output, to count as idle if marks are missing.
+    pub quiet_limit: Duration,
+    /// How long the caller waits for a person's answer; absent: as long as it takes.
+    pub time_limit: Option<Duration>,
+}
+
+/// What a kept shell does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShellActivity {
+    /// It is at its prompt.
+    Idle,
+    /// A line runs, or something that others have typed.
+    Busy,
+    /// The same, and it waits for input.
+    WaitingForInput,
+    /// The shell has ended.
+    Ended,
+}
+
+/// A kept shell at this moment.
+#[derive(Debug)]
+pub struct ShellStatus {
+    /// What it does.
+    pub activity: ShellActivity,
+    /// The directory that it named last; empty: none.
+    pub cwd: String,
+    /// The line that runs.
+    pub line_id: Option<String>,
+    /// How many lines wait.
+    pub queued: u32,
+}
+
+/// The kept shell of a terminal.
+fn shell_of(terminal: &Terminal) -> Result<&KeptShell, OperationError> {
+    terminal.kept_shell.as_ref().ok_or(OperationError::NotAKeptShell)
+}
+
+impl TerminalContext {
+    /// Runs a line. Returns when the shell is about to begin it.
+    pub(in crate::terminal) async fn run_line(
+        self: &Arc<Self>,
+        terminal: &Arc<Terminal>,
+        new: NewLine,
+    ) -> Result<RunningLine, RunLineError> {
+        let shell = shell_of(terminal)?;
+        let sandbox = control::running(terminal).await?;
+        check_sandbox(terminal, &sandbox)?;
+        if shell.kind == ShellKind::Bash && switches_line_editing(&new.line) {
+            return Err(RunLineError::LineEditing);
+        }
+        let turn = match new.when_busy {
+            WhenBusy::Refuse => shell.try_turn(),
+            WhenBusy::Queue => shell.wait_turn().await,
+        };
+        let turn = turn.map_err(|none| match none {
+            NoTurn::Taken => RunLineError::Busy,
+            NoTurn::QueueFull => RunLineError::QueueFull,
+        })?;
+        let _not_begun = shell.begin_line();
+        // The gate may have been lost meanwhile.
+        check_sandbox(terminal, &sandbox)?;
+        let line = self.permit_line(terminal, shell.kind, &sandbox, &new).await?;
+        // From here on the caller may go away.
+        let (begun, has_begun) = oneshot::channel();
+        let (terminal, of) = (terminal.clone(), terminal.clone());
+        tokio::spawn(async move {
+            let (progress, followed) = watch::channel(LineProgress::default());
+            let Some(shell) = &terminal.kept_shell else { return };
+            let begin =
+                LineDriver::begin(terminal.clone(), shell, turn, &new.line, new.quiet_limit, progress);
+            let over = async {
+                // A gate that is gone lets nothing run.
+                let _ = sandbox.end_line(line).await;
+            };
+            match begin.await {
+                Ok(driver) => {
+                    let _ = begun.send(Ok((driver.id().to_owned(), followed)));
+                    driver.drive(over).await;
+                }
+                Err(error) => {
+                    over.await;
+                    drop(begun.send(Err(error)));
+                }
+            }
+        });
+        // Its task neither panics nor is aborted.
+        let (id, followed) = has_begun.await.map_err(|_| OperationError::Ended)??;
+        Ok(RunningLine::new(of, id, followed))
+    }
+
+    /// Judges a line, records that it may run, and tells the gate.
+    async fn permit_line(
+        self: &Arc<Self>,
+        terminal: &Arc<Terminal>,
+        kind: ShellKind,
+        sandbox: &Sandbox,
+        new: &NewLine,
+    ) -> Result<GateLine, RunLineError> {
+        if self.is_draining() {
+            return Err(CreateError::Draining.into());
+        }
+        let session = &terminal.session;
+        let session_guard = session.enter().ok_or(CreateError::SessionClosing)?;
+        let request = self.request_of(terminal, kind, &new.line)?;
+        let mut requested = Requested {
+            session: session.clone(),
+            session_guard,
+            request,
+            labels: terminal.spec.labels.clone(),
+            kept_shell: None,
+            reader: ReaderKind::Stream,
+            when_left: WhenLeft::RunsOn,
+            request_id: None,
+            on_ask: new.on_ask,
+            given_input: None,
+            trace: EvaluationTrace::default(),
+            approval_id: None,
+            ask_record: None,
+        };
+        let (caller, _guard) = CallerGuard::begin(new.time_limit);
+        let permit =
+            self.permit(&mut requested, &caller).await.inspect_err(|_| self.counters().refused.inc())?;
+        check_effects(terminal, &permit).inspect_err(|_| self.counters().refused.inc())?;
+        let bytes = evaluation::command_bytes(&requested.request);
+        self.recorder().check_share(session.principal, bytes).map_err(CreateError::from)?;
+        let Requested { request, trace, approval_id, ask_record, .. } = &requested;
+        let mut decision = records::allowed(session, terminal.id, request, &permit, trace);
+        records::with_approval(&mut decision, *approval_id, *ask_record);
+        self.known_secrets().redactor(&self.policy().current()).redact(&mut decision);
+        terminal.record_before([&decision]).await.map_err(CreateError::from)?;
+        let shell = terminal.live().map(|live| live.started.pid).ok_or(OperationError::Ended)?;
+        let (id, principal) = (terminal.id.to_string(), session.principal.to_string());
+        let line = GateLine::new(id, shell, &permit, principal, session.labels.clone());
+        sandbox.begin_line(&line).await.map_err(|_| RunLineError::NoGate)?;
+        Ok(line)
+    }
+
+    /// The line as a request of its own, which has what the shell has.
+    fn request_of(&self, terminal: &Terminal, kind: ShellKind, line: &str) -> Result<Request, RunLineError> {
+        let (session, spec) = (&terminal.session, &terminal.spec);
+        let started_in = AbsPath::parse(&spec.cwd).map_err(|_| OperationError::Ended)?;
+        // What the shell says can only choose between the caller's own directories; the gate sees the real one.
+        let cwd = terminal.kept_shell.as_ref().and_then(|shell| AbsPath::parse(&shell.cwd()).ok());
+        let cwd = cwd.filter(|cwd| session.roots.iter().any(|root| cwd.is_within(root)));
+        let policy = self.policy().current();
+        let profile = policy.profile(Some(spec.profile.as_str())).map(|(_, profile)| profile.shell.clone());
+        let is_profile_shell = profile.as_deref().is_some_and(|shell| shell == Path::new(&spec.command));
+        let command = match is_profile_shell {
+            true => CommandSpec::ShellLine(line.to_owned()),
+            // For the grammar of this shell.
+            false => CommandSpec::Argv {
+                command: spec.command.clone(),
+                args: vec!["-c".to_owned(), line.to_owned()],
+            },
+        };
+        tracing::debug!(terminal.id = %terminal.id, shell = kind.name(), "a line is judged");
+        Ok(Request {
+            labels: Arc::new(session.labels.clone()),
+            session_env: session.env.clone(),
+            profile: Some(spec.profile.to_string()),
+            network: Network::from_name(spec.network),
+            streams: spec.streams,
+            stdin: StdinSource::Open,
+            overflow: OverflowMode::DropOldest,
+            ..Request::plain(
+                session.principal.to_string(),
+                session.roots.clone(),
+                cwd.unwrap_or(started_in),
+                command,
+            )
+        })
+    }
+
+    /// Writes to what a line runs.
+    pub(in crate::terminal) async fn write_line_input(
+        &self,
+        terminal: &Terminal,
+        line_id: &str,
+        data: prost::bytes::Bytes,
+        end: EndOfInput,
+    ) -> Result<(), OperationError> {
+        if shell_of(terminal)?.line_id().as_deref() != Some(line_id) {
+            return Err(OperationError::LineOver);
+        }
+        control::write_stdin(terminal, None, data, end).await.map(drop)
+    }
+
+    /// Sends SIGINT to what runs in the foreground of a kept shell.
+    pub(in crate::terminal) async fn interrupt_line(
+        &self,
+        terminal: &Terminal,
+    ) -> Result<(), OperationError> {
+        let shell = shell_of(terminal)?;
+        let sandbox = control::running(terminal).await?;
+        self.recorder().record_or_count(&records::signal_sent(terminal.subject(), libc::SIGINT));
+        control::answered(sandbox.signal_foreground(terminal.id.to_string(), libc::SIGINT).await)?;
+        shell.set_interrupted();
+        if let Ok(turn) = shell.try_turn() {
+            prepare_again(turn);
+        }
+        Ok(())
+    }
+
+    /// What a kept shell does.
+    pub(in crate::terminal) async fn shell_status(
+        &self,
+        terminal: &Arc<Terminal>,
+    ) -> Result<ShellStatus, OperationError> {
+        let shell = shell_of(terminal)?;
+        let line_id = shell.line_id();
+        let activity = match terminal.wait_settled().await {
+            Stage::Finished(_) | Stage::Released(_) => ShellActivity::Ended,
+            Stage::Created | Stage::Running => match terminal::foreground(terminal).await {
+                Err(OperationError::Ended) => ShellActivity::Ended,
+                Err(error) => return Err(error),
+                Ok(_) if line_id.is_none() && shell.has_line_to_begin() => ShellActivity::Busy,
+                Ok(foreground) if line_id.is_none() && foreground.is_leader => {
+                    match terminal::prompt_state(terminal).await {
+                        PromptState::NoMarks | PromptState::AtPrompt => ShellActivity::Idle,
+                        PromptState::Elsewhere if foreground.is_reading => ShellActivity::WaitingForInput,
+                        PromptState::Answered | PromptState::Elsewhere => ShellActivity::Busy,
+                    }
+                }
+                Ok(foreground) if foreground.is_reading => ShellActivity::WaitingForInput,
+                Ok(_) => ShellActivity::Busy,
+            },
+        };
+        Ok(ShellStatus { activity, cwd: shell.cwd(), line_id, queued: shell.queued() })
+    }
+}
+
+/// A shell whose prompt did not come back writes its marks again after an interrupt.
+fn prepare_again(mut turn: Turn) {
+    if *turn == ShellKnowledge::Unknown {
+        *turn = ShellKnowledge::Unprepared;
+    }
+}
+
+fn check_sandbox(terminal: &Terminal, sandbox: &Sandbox) -> Result<(), RunLineError> {
+    match sandbox.gate() {
+        SandboxGate::Linked(gate) if gate.is_up() => {}
+        SandboxGate::Linked(_) | SandboxGate::None | SandboxGate::Lost => return Err(RunLineError::NoGate),
+    }
+    if terminal.live().is_some_and(|live| live.masker.masks_any()) {
+        return Err(RunLineError::HasSecrets);
+    }
+    if !sandbox.reports_foreground() {
+        return Err(RunLineError::EarlierBuild);
+    }
+    Ok(())
+}
+
+/// What the rules give a command with its start cannot be given to a line in a shell that runs.
+fn check_effects(terminal: &Terminal, permit: &Permit) -> Result<(), RunLineError> {
+    let (spec, of_shell) = (permit.spec(), &terminal.spec);
+    let (effects, times) = (spec.effects(), &of_shell.time_limits);
+    // A shell that must end by then ends its lines, too.
+    let is_shorter = |limit: Option<Duration>, shells: Option<Duration>| {
+        limit.is_some_and(|limit| shells.is_none_or(|shells| limit < shells))
+    };
+    let needed = [
+        ("profile", *spec.profile_name() != of_shell.profile),
+        ("network", spec.network().name() != of_shell.network),
+        ("secrets", !spec.secrets().is_empty()),
+        ("environment", !effects.environment.is_empty()),
+        ("time_limit", is_shorter(effects.time_limit, times.limit)),
+        ("idle_limit", is_shorter(effects.idle_limit, times.idle)),
+        ("limits", effects.limits != CgroupLimits::default()),
+    ];
+    let needed: Vec<_> = needed.into_iter().filter_map(|(name, is)| is.then_some(name)).collect();
+    match needed.is_empty() {
+        true => Ok(()),
+        false => Err(RunLineError::OtherTerminal(needed)),
+    }
+}
