@@ -57,7 +57,7 @@ fn outside(directory: &Path, script: &str) {
 }
 
 /// Waits until the whole workspace was looked at: on a busy machine a look lasts longer than a command waits for it, which its outcome
-/// says (docs/limits.md).
+/// says (docs/internals/limits.md).
 async fn looked_at(session: &Session) {
     let looks = async { while !session.sh("true").finish().await.outcome.workspace_shortfall.is_empty() {} };
     within("a look at the whole workspace", looks).await;

@@ -23,7 +23,7 @@ const CONNECTIONS: usize = 512;
 /// How much the gateway may grow by half-sent requests: the share of 32 MiB, and what connections and calls take.
 const GROWTH_BYTES: u64 = 128 << 20;
 
-/// What frames of one user may cost in a second, and at once: `docs/limits.md` has the costs.
+/// What frames of one user may cost in a second, and at once: `docs/internals/limits.md` has the costs.
 const FRAME_UNITS_PER_S: f64 = 100_000.0;
 const FRAME_UNITS_AT_ONCE: u64 = 200_000;
 /// What is read of a connection before its frames are counted may exceed that: so many bytes of the cheapest frames.

@@ -14,12 +14,17 @@ const REQUIREMENTS: [(char, usize); 5] = [('T', 16), ('P', 7), ('S', 12), ('A', 
 
 #[test]
 fn every_requirement_has_its_row() {
-    let page = read("docs/promises.md");
+    let page = read("docs/internals/promises.md");
     for (letter, count) in REQUIREMENTS {
         for number in 1..=count {
             let row = format!("| {letter}{number} |");
             let rows: Vec<&str> = page.lines().filter(|line| line.starts_with(&row)).collect();
-            assert_eq!(rows.len(), 1, "docs/promises.md has {} rows for {letter}{number}", rows.len());
+            assert_eq!(
+                rows.len(),
+                1,
+                "docs/internals/promises.md has {} rows for {letter}{number}",
+                rows.len()
+            );
             let says = rows[0].contains('`') || rows[0].contains("Not yet") || rows[0].contains("Not built");
             assert!(says, "names neither a test nor what is missing: {}", rows[0]);
         }
@@ -28,7 +33,7 @@ fn every_requirement_has_its_row() {
 
 #[test]
 fn every_test_that_a_promise_names_is_there() {
-    let page = read("docs/promises.md");
+    let page = read("docs/internals/promises.md");
     let named: Vec<&str> =
         quoted(&page).filter(|word| word.contains("::") && !word.starts_with("src/")).collect();
     assert!(named.len() > 20, "the names were not found");
@@ -52,7 +57,7 @@ fn every_test_that_a_promise_names_is_there() {
             .filter_map(|file| fs::read_to_string(file).ok())
             // A name before a colon is a test that a macro makes.
             .any(|code| code.contains(&format!("fn {test}(")) || code.contains(&format!("    {test}: [")));
-        assert!(is_there, "docs/promises.md names {name}, which is no test");
+        assert!(is_there, "docs/internals/promises.md names {name}, which is no test");
     }
 }
 
@@ -62,7 +67,10 @@ fn every_promise_has_a_test_that_is_not_long() {
     let long: BTreeSet<String> =
         rust_files(&root().join("tests")).iter().flat_map(|file| long_tests(&read_path(file))).collect();
     assert!(long.contains("of_twenty_thousand_short_commands_none_hangs_and_no_exit_is_lost"));
-    for row in read("docs/promises.md").lines().filter(|line| line.starts_with("| ") && line.contains("::")) {
+    for row in read("docs/internals/promises.md")
+        .lines()
+        .filter(|line| line.starts_with("| ") && line.contains("::"))
+    {
         let of_units = row.contains("`.ci/systemd` runs");
         let runs = quoted(row)
             .filter(|word| word.contains("::"))
@@ -104,7 +112,7 @@ fn read_path(path: &Path) -> String {
 
 #[test]
 fn every_constant_that_a_limit_names_is_there() {
-    let page = read("docs/limits.md");
+    let page = read("docs/internals/limits.md");
     let named: Vec<&str> =
         quoted(&page).filter(|word| word.starts_with("src/") && word.contains("::")).collect();
     assert!(named.len() > 10, "the names were not found");
@@ -113,7 +121,7 @@ fn every_constant_that_a_limit_names_is_there() {
         fs::read_to_string(root().join(file)).is_ok_and(|code| code.contains(constant))
     };
     let missing: Vec<&str> = named.into_iter().filter(|name| !is_there(name)).collect();
-    assert!(missing.is_empty(), "docs/limits.md names these, which are not there: {missing:#?}");
+    assert!(missing.is_empty(), "docs/internals/limits.md names these, which are not there: {missing:#?}");
 }
 
 #[test]
@@ -122,7 +130,7 @@ fn every_file_that_a_page_points_to_is_there() {
         .into_iter()
         .map(PathBuf::from)
         .collect::<Vec<_>>();
-    for directory in ["docs", "docs/decisions"] {
+    for directory in ["docs", "docs/internals", "docs/internals/decisions"] {
         let entries = fs::read_dir(root().join(directory)).expect("the directory is there").flatten();
         let inside = entries.map(|entry| Path::new(directory).join(entry.file_name()));
         pages.extend(inside.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
@@ -130,6 +138,10 @@ fn every_file_that_a_page_points_to_is_there() {
     let mut wrong = Vec::new();
     for page in pages {
         let text = read(&page.display().to_string());
+        let place = root().join(&page).parent().expect("it is in a directory").to_owned();
+        for target in links(&text).filter(|target| !place.join(target).exists()) {
+            wrong.push(format!("{} links to {target}", page.display()));
+        }
         for word in quoted(&text).filter(|word| is_path(word)) {
             // `tests/lifecycle` is a suite, in a directory or in one file.
             let is_there = root().join(word).exists() || root().join(format!("{word}.rs")).exists();
@@ -144,11 +156,13 @@ fn every_file_that_a_page_points_to_is_there() {
 #[test]
 fn decisions_have_numbers_of_their_own() {
     let mut numbers = BTreeSet::new();
-    for entry in fs::read_dir(root().join("docs/decisions")).expect("the directory is there").flatten() {
+    for entry in
+        fs::read_dir(root().join("docs/internals/decisions")).expect("the directory is there").flatten()
+    {
         let name = entry.file_name().to_string_lossy().into_owned();
         let number = name.split('-').next().unwrap_or_default().to_owned();
         assert!(number.len() == 4 && number.chars().all(|c| c.is_ascii_digit()), "{name} has no number");
-        let text = read(&format!("docs/decisions/{name}"));
+        let text = read(&format!("docs/internals/decisions/{name}"));
         assert!(text.starts_with(&format!("# {number}")), "{name} does not open with its number");
         assert!(numbers.insert(number), "{name} has another's number");
     }
@@ -226,6 +240,12 @@ fn flat(text: &str) -> String {
 /// What stands between backticks, on one line.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+/// The files that a page links to, relative to its own directory, without the part after `#`.
+fn links(text: &str) -> impl Iterator<Item = &str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+    targets.filter(|target| !target.is_empty() && !target.contains(':'))
 }
 
 /// Whether a quoted word is meant as a file of this repository.

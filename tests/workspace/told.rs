@@ -114,7 +114,7 @@ async fn a_writable_directory_of_a_profile_is_watched_too() {
     gateway.stop();
 }
 
-/// As `docs/limits.md` says.
+/// As `docs/internals/limits.md` says.
 const WATCHED_PER_OWNER: usize = 128;
 /// The most roots of one session.
 const ROOTS: usize = 64;

@@ -49,7 +49,7 @@ export class Connection {
       "grpc.max_receive_message_length": MESSAGE_BYTES_MAX,
       "grpc.initial_reconnect_backoff_ms": 20,
       "grpc.max_reconnect_backoff_ms": 500,
-      // Little is on the way: a gateway that dies still has it (docs/decisions/0194).
+      // Little is on the way: a gateway that dies still has it (docs/internals/decisions/0194).
       "grpc-node.flow_control_window": 256 << 10,
       // Repeating is decided here.
       "grpc.enable_retries": 0,

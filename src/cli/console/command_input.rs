@@ -1,5 +1,5 @@
 //! What a command reads in place of this process's stdin, so that nothing is taken of stdin which the command does not take: a script on
-//! stdin goes on behind it (docs/decisions/0470).
+//! stdin goes on behind it (docs/internals/decisions/0470).
 //!
 //! The command never has this process's stdin itself: who has a pipe's read end opens it again for writing (/proc/self/fd of proc(5)) if
 //! the pipe is its user's, and what it writes there is read by the shell outside. It has a sealed copy of a small file, whose offset

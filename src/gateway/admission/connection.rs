@@ -5,7 +5,7 @@
 //! down. Before a read it waits once, and not for long, for what its user owes of processor time. It is read in small pieces, because
 //! all that a read has brought is worked off in one go. A connection that does not start with HTTP/2 in time is closed.
 //!
-//! With its first byte it may bring a descriptor that a command of its caller is to read (docs/decisions/0470). It is kept if it can only be
+//! With its first byte it may bring a descriptor that a command of its caller is to read (docs/internals/decisions/0470). It is kept if it can only be
 //! read and to close it never waits; no other one is kept, and what comes later is closed by the kernel.
 
 use std::{

@@ -2,7 +2,7 @@
 //!
 //! Clients that are built on gRPC core, and some others, send the path of the unix socket as `:authority`. The HTTP/2
 //! library refuses it, and nothing here reads it: the caller is known by the credentials of its process. Such a value is
-//! overwritten where it lies, by a valid one of the same length in the frame and in the header table (docs/decisions/0193).
+//! overwritten where it lies, by a valid one of the same length in the frame and in the header table (docs/internals/decisions/0193).
 //! Everything else reaches the library as the client sent it, also what cannot be understood here.
 
 mod block;

@@ -1,4 +1,4 @@
-//! Bounds of a net process; docs/limits.md lists them.
+//! Bounds of a net process; docs/internals/limits.md lists them.
 
 use std::time::Duration;
 

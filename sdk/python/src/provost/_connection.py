@@ -97,7 +97,7 @@ class Connection:
                     ("grpc.initial_reconnect_backoff_ms", 20),
                     ("grpc.min_reconnect_backoff_ms", 1_000),
                     ("grpc.max_reconnect_backoff_ms", 500),
-                    # Little is on the way: a gateway that dies still has it (docs/decisions/0194).
+                    # Little is on the way: a gateway that dies still has it (docs/internals/decisions/0194).
                     ("grpc.http2.lookahead_bytes", 64 << 10),
                     ("grpc.http2.bdp_probe", 0),
                     # Repeating is decided here.

@@ -1,4 +1,4 @@
-//! Limits on what the kernel counts by user or by namespace, and no cgroup limits: `docs/limits.md`, "Counted by
+//! Limits on what the kernel counts by user or by namespace, and no cgroup limits: `docs/internals/limits.md`, "Counted by
 //! user", has the list.
 //!
 //! With a range of host ids each sandbox is a user of its own. An ordinary user's sandboxes are all charged to that
