@@ -113,7 +113,7 @@ pub(super) async fn adopt(
     // What runs there could rewrite the rules that it is judged by.
     for sandbox in scan.quarantined.iter().filter(|one| one.kind == QuarantineKind::Sandbox) {
         let session_id =
-            sandbox_state::read(&sandbox.path(&state.directory)).map(|facts| facts.assignment.session_id);
+            sandbox_state::read(&sandbox.path(&state.directory)).map(|found| found.assignment.session_id);
         if let Some((session, error)) = session_id.ok().and_then(|holder| governing.remove_entry(&holder)) {
             quarantined.extend(scan.quarantined);
             quarantine::report(&state.directory, &quarantined);
@@ -140,7 +140,7 @@ pub(super) async fn adopt(
             terminals.lost = lost,
             quarantined = quarantined.len(),
             ms = start.elapsed().as_millis() as u64,
-            "taken back from the gateway before"
+            "adopted from the gateway before"
         );
     }
     Ok(Arc::new(QuarantineList { state: state.directory.clone(), entries: Mutex::new(quarantined) }))
@@ -224,7 +224,7 @@ impl QuarantineList {
         )
         .await;
         if let Some(error) = scan.failed {
-            tracing::error!(error = %error, "cannot look again at what was not taken back");
+            tracing::error!(error = %error, "cannot scan again for what was not adopted");
             return;
         }
         scan.statuses.gone.extend(reaped.into_iter().map(|(id, _)| id));
@@ -251,7 +251,7 @@ impl QuarantineList {
             sandboxes.dead = scan.statuses.gone.len(),
             terminals.lost = lost,
             quarantined = entries.len(),
-            "taken back at another look"
+            "adopted at a later scan"
         );
     }
 

@@ -85,7 +85,7 @@ impl Gateway {
         let descriptors = DescriptorQuota::new(own_uid, descriptors_max);
         let gates = Gates::new(policy.clone());
         let nets = Nets::new(config.names.clone(), &state.directory);
-        let site = LaunchContext {
+        let launch_context = LaunchContext {
             host: Arc::new(host),
             pool: pool.clone(),
             large_request_pool: Pool::new(LARGE_REQUESTS_PER_USER, 0),
@@ -101,7 +101,7 @@ impl Gateway {
             counters: Arc::default(),
         };
         // While the rest of the gateway is being opened.
-        site.host.prewarm_launcher(&site.state);
+        launch_context.host.prewarm_launcher(&launch_context.state);
         let store = match config.die_with_gateway {
             DieWithGateway::Yes => Persistence::InMemory,
             DieWithGateway::No => Persistence::InFiles,
@@ -116,7 +116,7 @@ impl Gateway {
             ApprovalStore::new(config.approvals.clone(), nix::unistd::geteuid().as_raw(), observer);
         Ok(Self {
             terminals: Terminals::new(
-                site,
+                launch_context,
                 policy.clone(),
                 approvals.clone(),
                 config.quotas,

@@ -151,10 +151,10 @@ fn remove(file: PathBuf) -> Result<(), ReapError> {
 /// Logs the entries and writes the list.
 pub(super) fn report(state: &Path, entries: &[Quarantined]) {
     for one in entries {
-        tracing::error!(kind = one.kind.name(), id = %one.id, why = %one.reason, "not taken back, and left as it is: see `provost doctor`");
+        tracing::error!(kind = one.kind.name(), id = %one.id, why = %one.reason, "not adopted, and left as it is: see `provost doctor`");
     }
     if let Err(error) = write(state, entries) {
-        tracing::error!(error = %error, "cannot write the list of what was not taken back");
+        tracing::error!(error = %error, "cannot write the list of what was not adopted");
     }
 }
 

@@ -16,7 +16,7 @@ use super::systemd::notify_systemd;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnStop {
-    /// They go on under their supervisors, and the next gateway takes them back.
+    /// They go on under their supervisors, and the next gateway adopts them.
     #[default]
     Leave,
     /// They are stopped, and their sessions closed.

@@ -205,7 +205,7 @@ async fn a_silent_supervisor_is_left_alone_and_taken_back_when_it_speaks_again()
     // The gateway that found it silent looks again when it is told to.
     gateway.signal(Signal::SIGHUP);
     let terminal = terminal.over(&gateway.caller().await);
-    within("it is taken back", async {
+    within("it is adopted", async {
         while terminal.get().await.is_err() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -370,8 +370,8 @@ async fn a_clock_that_was_set_changes_nothing() {
         assert_eq!(code(&session.command("true").finish().await.outcome), 0, "{step} s: new ones can be had");
         stop(&session.workspace);
         assert_eq!(code(&running.wait().await), 4, "{step} s");
-        eventually("it is said that it was taken back", || {
-            gateway.log_tail().contains("taken back").then_some(())
+        eventually("the log says that it was adopted", || {
+            gateway.log_tail().contains("adopted from the gateway before").then_some(())
         })
         .await;
         session.close().await;

@@ -301,7 +301,7 @@ async fn a_request_whose_terminal_may_be_running_out_of_reach_is_not_run_again()
     let refusal = printing(&session, "once", Until::Stopped, 0).request_id("once").refusal().await;
     assert_eq!((refusal.code, refusal.reason.as_str()), (Code::FailedPrecondition, "TERMINAL_QUARANTINED"));
     assert_eq!(code(&session.command("true").finish().await.outcome), 0, "others are");
-    // Once the record is repaired, the terminal is taken back.
+    // Once the record is repaired, the terminal is adopted.
     gateway.crash();
     fs::write(&record, whole).expect("it is ours");
     gateway.start_again();

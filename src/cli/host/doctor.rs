@@ -66,7 +66,7 @@ struct HostReport {
     protections: Vec<ProtectionRow>,
     /// What came of a command; absent: none was tried.
     trial: Option<Trial>,
-    /// What the last gateway here did not take back.
+    /// What the last gateway here did not adopt.
     left: QuarantineSection,
     /// The journal in its state directory; absent: there is none, or it cannot be seen.
     journal: Option<JournalSpace>,

@@ -1,4 +1,4 @@
-//! `provost reap`: ends and removes what a gateway could not take back.
+//! `provost reap`: ends and removes what a gateway could not adopt.
 //!
 //! Only what the gateway has listed. What cannot be ended is said, and the rest is reaped all the same.
 

@@ -110,13 +110,13 @@ pub(super) struct AgentCoverage {
 
 #[derive(Debug, Default)]
 struct State {
-    told: Vec<NotCovered>,
+    reported: Vec<NotCovered>,
     /// How the agent takes MCP servers, from its answer to `initialize` on.
     transport: Option<McpTransport>,
     /// The servers of the sessions that are open.
     servers: HashMap<SessionId, OfferedServer>,
     /// The person knows that a session has no tools.
-    is_failure_told: bool,
+    is_failure_reported: bool,
 }
 
 impl AgentCoverage {
@@ -142,15 +142,15 @@ impl AgentCoverage {
         Self { tools, notice, places: Arc::new(Semaphore::new(HTTP_SERVERS_MAX)), state: Mutex::default() }
     }
 
-    /// The agent's commands are not covered. Tells the person, of each reason once.
+    /// The agent's commands are not covered. Reports each reason to the person once.
     pub(super) fn is_lacking(&self, reason: NotCovered) {
         let Some(notice) = &self.notice else { return };
         let transport = {
             let mut state = self.lock();
-            if state.told.contains(&reason) {
+            if state.reported.contains(&reason) {
                 return;
             }
-            state.told.push(reason);
+            state.reported.push(reason);
             state.transport
         };
         tracing::warn!(?reason, "commands of the agent are not covered");
@@ -160,19 +160,19 @@ impl AgentCoverage {
 
     /// Whether the journal is to say of each session that the agent's commands are not covered in it.
     pub(super) fn is_known_before(&self) -> bool {
-        self.lock().told.iter().any(|reason| *reason != NotCovered::CommandRun)
+        self.lock().reported.iter().any(|reason| *reason != NotCovered::CommandRun)
     }
 
-    /// How the agent takes servers, as it has said in its answer to `initialize`. Who was told before that what the agent runs is
-    /// not covered hears now of the tools.
+    /// How the agent takes servers, as it has said in its answer to `initialize`. A person to whom it was reported before that what the agent
+    /// runs is not covered is now shown the tools.
     pub(super) fn set_transport(&self, transport: McpTransport) {
-        let told = {
+        let reported = {
             let mut state = self.lock();
             let is_first = state.transport.replace(transport).is_none();
-            state.told.first().copied().filter(|_| is_first)
+            state.reported.first().copied().filter(|_| is_first)
         };
         tracing::info!(?transport, "how the agent takes MCP servers");
-        if let (Some(notice), Some(reason)) = (&self.notice, told)
+        if let (Some(notice), Some(reason)) = (&self.notice, reported)
             && let Some(sentence) = self.tools_sentence(transport, reason)
         {
             notice(&format!("notice:{sentence}"));
@@ -190,7 +190,7 @@ impl AgentCoverage {
         let tools = self.tools.as_ref()?;
         let transport = {
             let state = self.lock();
-            if state.told.is_empty() {
+            if state.reported.is_empty() {
                 return None;
             }
             state.transport.unwrap_or_default()
@@ -251,8 +251,8 @@ impl AgentCoverage {
     /// Says once, and logs each time, that a session is without the tools that were promised.
     fn has_no_tools(&self, error: &io::Error) {
         tracing::warn!(%error, "a session of the agent's has no tools");
-        let is_told = std::mem::replace(&mut self.lock().is_failure_told, true);
-        if let (Some(notice), false) = (&self.notice, is_told) {
+        let is_reported = std::mem::replace(&mut self.lock().is_failure_reported, true);
+        if let (Some(notice), false) = (&self.notice, is_reported) {
             notice(&format!("notice: a session of the agent's gets no tools of `provost mcp`: {error}"));
         }
     }
@@ -420,9 +420,9 @@ mod tests {
 
     #[tokio::test]
     async fn over_http_a_session_has_a_server_of_its_own_until_it_ends() {
-        let told = coverage(Some(NotCovered::CommandRun));
-        told.set_transport(McpTransport::Http);
-        let line = offered(&told, r#"{"mcpServers":[]}"#).await.unwrap();
+        let coverage = coverage(Some(NotCovered::CommandRun));
+        coverage.set_transport(McpTransport::Http);
+        let line = offered(&coverage, r#"{"mcpServers":[]}"#).await.unwrap();
         for part in [
             r#""type":"http""#,
             r#""url":"http://127.0.0.1:1/mcp""#,
@@ -431,26 +431,26 @@ mod tests {
         ] {
             assert!(line.contains(part), "{part} is not in {line}");
         }
-        assert_eq!(told.places.available_permits(), HTTP_SERVERS_MAX - 1);
-        offered(&told, r#"{"mcpServers":[]}"#).await.unwrap();
-        assert_eq!(told.places.available_permits(), HTTP_SERVERS_MAX - 1, "the one before ends");
-        told.session_ended(&SessionId::new("s"));
-        assert_eq!(told.places.available_permits(), HTTP_SERVERS_MAX);
-        let _all = told.places.clone().try_acquire_many_owned(HTTP_SERVERS_MAX as u32).unwrap();
-        assert_eq!(offered(&told, r#"{"mcpServers":[]}"#).await, None);
+        assert_eq!(coverage.places.available_permits(), HTTP_SERVERS_MAX - 1);
+        offered(&coverage, r#"{"mcpServers":[]}"#).await.unwrap();
+        assert_eq!(coverage.places.available_permits(), HTTP_SERVERS_MAX - 1, "the one before ends");
+        coverage.session_ended(&SessionId::new("s"));
+        assert_eq!(coverage.places.available_permits(), HTTP_SERVERS_MAX);
+        let _all = coverage.places.clone().try_acquire_many_owned(HTTP_SERVERS_MAX as u32).unwrap();
+        assert_eq!(offered(&coverage, r#"{"mcpServers":[]}"#).await, None);
     }
 
     #[test]
-    fn each_reason_is_told_once() {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let sink = told.clone();
+    fn each_reason_is_reported_once() {
+        let notices = Arc::new(Mutex::new(Vec::new()));
+        let sink = notices.clone();
         let notice: NoticeSink = Arc::new(move |line| sink.lock().unwrap().push(line.to_owned()));
         let coverage = AgentCoverage::on_host(None, notice, ExpectedTerminals::NotRequested);
         for _ in 0..2 {
             coverage.is_lacking(NotCovered::CommandRun);
         }
-        let told = told.lock().unwrap();
-        assert_eq!(told.len(), 2);
-        assert!(told.iter().all(|line| line.contains("--confine-agent")), "{told:?}");
+        let notices = notices.lock().unwrap();
+        assert_eq!(notices.len(), 2);
+        assert!(notices.iter().all(|line| line.contains("--confine-agent")), "{notices:?}");
     }
 }

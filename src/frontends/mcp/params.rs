@@ -62,9 +62,9 @@ mod tests {
             ("tasks/get", None, ErrorCode::INVALID_PARAMS, "they are missing"),
             ("prompts/get", None, ErrorCode::METHOD_NOT_FOUND, "prompts/get"),
         ] {
-            let told = error(&CustomRequest::new(method, params.clone()));
-            assert_eq!(told.code, code, "{method} {params:?}: {told:?}");
-            assert!(told.message.contains(said), "{method} {params:?}: {told:?}");
+            let answer = error(&CustomRequest::new(method, params.clone()));
+            assert_eq!(answer.code, code, "{method} {params:?}: {answer:?}");
+            assert!(answer.message.contains(said), "{method} {params:?}: {answer:?}");
         }
     }
 }

@@ -189,15 +189,15 @@ fn message_of(line: &Line) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Refus
 fn not_read(bytes: &[u8], error: &serde_json::Error) -> Option<Refusal> {
     let seen = Peeked::of(bytes);
     let id = if seen.has_method { seen.request_id() } else { None };
-    let told = |problem: &str| printable::bounded_line(problem, PROBLEM_MAX_BYTES).into_owned();
+    let bounded = |problem: &str| printable::bounded_line(problem, PROBLEM_MAX_BYTES).into_owned();
     let error = if let Err(error) = std::str::from_utf8(bytes) {
-        ErrorData::parse_error(told(&format!("a message must be UTF-8: {error}")), None)
+        ErrorData::parse_error(bounded(&format!("a message must be UTF-8: {error}")), None)
     } else if let Err(error) = serde_json::from_slice::<IgnoredAny>(bytes) {
-        ErrorData::parse_error(told(&format!("a message must be JSON: {error}")), None)
+        ErrorData::parse_error(bounded(&format!("a message must be JSON: {error}")), None)
     } else if seen.has_method && seen.id.is_none() {
         return None;
     } else {
-        ErrorData::invalid_request(told(&format!("this is no message of the protocol: {error}")), None)
+        ErrorData::invalid_request(bounded(&format!("this is no message of the protocol: {error}")), None)
     };
     Some(Box::new((error, id)))
 }

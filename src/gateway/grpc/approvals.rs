@@ -327,8 +327,8 @@ mod tests {
     }
 
     async fn next(watch: &mut ApprovalWatch) -> (ApprovalId, ApprovalStatus) {
-        let told = tokio::time::timeout(std::time::Duration::from_secs(20), watch.next()).await;
-        let approval = told.expect("something is told").expect("the watch goes on");
+        let watched = tokio::time::timeout(std::time::Duration::from_secs(20), watch.next()).await;
+        let approval = watched.expect("a change is reported").expect("the watch goes on");
         (approval.id(), approval.state)
     }
 

@@ -295,7 +295,7 @@ mod tests {
             observed: vec![explain::ObservedRule { rule: "watched".into(), decision: "deny".into() }],
             run: Some(run),
         };
-        let told = ExplainResponse {
+        let response = ExplainResponse {
             decision: Decision::Ask.into(),
             rule: "careful".into(),
             reason: "a person must say yes".into(),
@@ -331,33 +331,33 @@ mod tests {
                 idle_limit: Some(prost_types::Duration { seconds: 2, nanos: 1_000_000 }),
             }),
         };
-        assert_eq!(explanation_message(explanation), told);
+        assert_eq!(explanation_message(explanation), response);
     }
 
     #[test]
     fn decisions_and_networks_are_told_by_their_names() {
-        for (name, told) in [
+        for (name, expected) in [
             ("allow", Decision::Allow),
             ("deny", Decision::Deny),
             ("ask", Decision::Ask),
             ("", Decision::Unspecified),
         ] {
-            assert_eq!(decision(name), told, "{name:?}");
+            assert_eq!(decision(name), expected, "{name:?}");
         }
-        for (name, told) in [
+        for (name, expected) in [
             ("none", Network::None),
             ("host", Network::Host),
             ("proxy", Network::Proxy),
             ("", Network::Unspecified),
         ] {
-            assert_eq!(network(name), told, "{name:?}");
+            assert_eq!(network(name), expected, "{name:?}");
         }
     }
 
     #[test]
     fn what_was_refused_is_told_with_its_place_and_its_text_only_to_who_may_read_it() {
         let at = prost_types::Timestamp { seconds: 1_700_000_000, nanos: 500_000_000 };
-        let told = |place, may_read| {
+        let message = |place, may_read| {
             let refusal =
                 FailedLoad { problem: "what is wrong".into(), place, at_unix_ms: 1_700_000_000_500 };
             problem_message(&refusal, may_read)
@@ -371,13 +371,13 @@ mod tests {
             rendered: String::new(),
             refused_at: Some(at),
         };
-        assert_eq!(told(Some(place.clone()), false), placed);
-        assert_eq!(told(Some(place), true), PolicyProblem { rendered: "what is wrong".into(), ..placed });
+        assert_eq!(message(Some(place.clone()), false), placed);
+        assert_eq!(message(Some(place), true), PolicyProblem { rendered: "what is wrong".into(), ..placed });
         let unplaced = PolicyProblem {
             message: "what is wrong".into(),
             refused_at: Some(at),
             ..PolicyProblem::default()
         };
-        assert_eq!(told(None, false), unplaced);
+        assert_eq!(message(None, false), unplaced);
     }
 }

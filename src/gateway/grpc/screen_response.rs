@@ -157,9 +157,9 @@ mod tests {
 
     #[test]
     fn colours_are_none_or_of_the_palette_or_three_bytes() {
-        let told = |colour| color(colour).and_then(|color| color.color);
-        assert_eq!(told(Colour::Default), None);
-        assert_eq!(told(Colour::Palette(7)), Some(color::Color::Palette(7)));
-        assert_eq!(told(Colour::Rgb(0x12, 0x34, 0x56)), Some(color::Color::Rgb(0x0012_3456)));
+        let sent = |colour| color(colour).and_then(|color| color.color);
+        assert_eq!(sent(Colour::Default), None);
+        assert_eq!(sent(Colour::Palette(7)), Some(color::Color::Palette(7)));
+        assert_eq!(sent(Colour::Rgb(0x12, 0x34, 0x56)), Some(color::Color::Rgb(0x0012_3456)));
     }
 }

@@ -141,7 +141,7 @@ impl GatewayCollector {
         page.gauge("output_reserved_bytes", about, counts.bytes as f64)?;
         page.counter("terminals_created", "Commands that were permitted", counters.created.read())?;
         page.counter("terminals_started", "Commands that were started", counters.started.read())?;
-        let about = "Terminals that were taken back from the gateway before";
+        let about = "Terminals that were adopted from the gateway before";
         page.counter("terminals_adopted", about, counters.adopted.read())?;
         let about = "Requests for a command that came to none, by the reason of their status";
         page.labelled_counters("terminals_refused", about, "reason", &counters.create_refusals)?;
@@ -219,12 +219,12 @@ impl GatewayCollector {
         page.counter("sandboxes_launched", "Sandboxes that were launched", counters.launched.read())?;
         let about = "Sandboxes that could not be launched, or did not answer";
         page.counter("sandboxes_failed", about, counters.failed.read())?;
-        let about = "Sandboxes that were taken back from the gateway before";
+        let about = "Sandboxes that were adopted from the gateway before";
         page.counter("sandboxes_adopted", about, counters.adopted.read())?;
         let about = "Sandboxes that ended before they were ended, and their commands with them";
         page.counter("sandboxes_lost", about, counters.lost.read())?;
         page.counter("gates_lost", "Sandboxes whose gate was lost", counters.gates_lost.read())?;
-        let about = "What this gateway could not take back, and left as it was";
+        let about = "What this gateway could not adopt, and left as it was";
         let mut quarantined = page.family("quarantined", about, MetricType::Gauge)?;
         quarantined
             .encode_family(&[("kind", "sandbox")])?

@@ -40,7 +40,7 @@ pub enum SandboxOrigin {
 }
 
 impl Session {
-    /// The sandbox that an order is to run in, started when there is none.
+    /// The sandbox that a command is to run in, started when there is none.
     pub async fn sandbox_for(
         &self,
         context: &LaunchContext,
@@ -65,7 +65,7 @@ impl Session {
         Ok((sandbox, Sharing::Shared, origin))
     }
 
-    /// Whether the sandbox that an order is to run in is up. It may be lost the moment after.
+    /// Whether the sandbox that a command is to run in is up. It may be lost the moment after.
     pub fn has_sandbox_for(&self, context: &LaunchContext, exec_spec: &ExecSpec) -> bool {
         sharing_for(context, exec_spec) == Sharing::Shared
             && self.sandboxes.launch_cell(sandbox_key(exec_spec)).get().is_some()
@@ -161,14 +161,14 @@ impl Session {
     pub fn share_with_adopted(
         self: &Arc<Self>,
         context: &LaunchContext,
-        facts: &SandboxState,
+        state: &SandboxState,
         adopted: &Arc<Sandbox>,
     ) {
         if adopted.has_session_files() {
             self.files.adopt(adopted.clone());
         }
         if adopted.has_session_network() {
-            let networks = self.networks.adopt(context, self.principal, key_of(facts), adopted.clone());
+            let networks = self.networks.adopt(context, self.principal, key_of(state), adopted.clone());
             // So that the session has it when that sandbox ends.
             tokio::spawn(networks);
         }

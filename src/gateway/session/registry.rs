@@ -82,7 +82,7 @@ impl Sessions {
         Self { state, governing, persistence, per_principal_max, pool, descriptors, table, creation_locks }
     }
 
-    /// Takes back the sessions of the gateway before this one: those that came back, and the names of the files that
+    /// Adopts the sessions of the gateway before this one: those that came back, and the names of the files that
     /// make none, with the reason. Blocks.
     ///
     /// # Errors

@@ -36,8 +36,8 @@ pub(super) fn sandbox_key(exec_spec: &ExecSpec) -> SandboxKey {
 }
 
 /// Of a sandbox that another gateway has launched.
-pub(super) fn key_of(facts: &SandboxState) -> SandboxKey {
-    (facts.profile.clone(), facts.network, facts.assignment.confinement)
+pub(super) fn key_of(state: &SandboxState) -> SandboxKey {
+    (state.profile.clone(), state.network, state.assignment.confinement)
 }
 
 impl Sandboxes {
@@ -61,8 +61,8 @@ impl Sandboxes {
     }
 
     /// Adds a shared sandbox that another gateway has launched.
-    pub fn adopt(&self, facts: &SandboxState, sandbox: Arc<Sandbox>) {
-        match self.lock().entry(key_of(facts)) {
+    pub fn adopt(&self, state: &SandboxState, sandbox: Arc<Sandbox>) {
+        match self.lock().entry(key_of(state)) {
             Entry::Vacant(place) => {
                 place.insert(Arc::new(OnceCell::new_with(Some(Ok(sandbox)))));
             }

@@ -53,7 +53,7 @@ const EMPTY_GRACE: Duration = Duration::ZERO;
 /// What has become of the sandboxes of the gateway before.
 #[derive(Debug)]
 pub struct SandboxStatuses {
-    /// Taken back.
+    /// Adopted.
     pub alive: HashSet<String>,
     /// Left as they are: they may be alive.
     pub unknown: HashSet<String>,
@@ -126,21 +126,21 @@ impl TerminalContext {
         let listener =
             |terminal: &Arc<Terminal>| (terminal.id.to_string(), terminal.clone() as Arc<dyn Listener>);
         let listeners: HashMap<_, _> = restored.iter().map(|(terminal, ..)| listener(terminal)).collect();
-        let facts = found.state.clone();
-        let site = self.launch_context();
+        let state = found.state.clone();
+        let context = self.launch_context();
         // Before its gate's reports come, which are about them.
         for (terminal, ..) in &restored {
             if let Err(error) =
-                terminal.terminal_log().add(terminal.id, &facts.id, || metadata::without_arguments(terminal))
+                terminal.terminal_log().add(terminal.id, &state.id, || metadata::without_arguments(terminal))
             {
                 tracing::error!(terminal.id = %terminal.id, error = %error, "not in its session's terminal log");
             }
             self.registry().insert_existing(terminal);
         }
-        let links = SandboxLinks { gates: &site.gates, nets: &site.nets, agents: &site.agents };
+        let links = SandboxLinks { gates: &context.gates, nets: &context.nets, agents: &context.agents };
         let uid = session.principal.uid;
-        let sandbox = found.take_over(&site.host, uid, listeners, links, &site.counters);
-        session.share_with_adopted(site, &facts, &sandbox);
+        let sandbox = found.take_over(&context.host, uid, listeners, links, &context.counters);
+        session.share_with_adopted(context, &state, &sandbox);
         let count = restored.len();
         for (terminal, held, masker) in restored {
             if let Some(size) = held.pty {
@@ -153,10 +153,10 @@ impl TerminalContext {
                 sandbox: sandbox.clone(),
                 masker: LiveMasker::new(masker),
             };
-            self.resume(&terminal, live, held.ended, facts.assignment.sharing, recorded_exits);
+            self.resume(&terminal, live, held.ended, state.assignment.sharing, recorded_exits);
         }
-        match facts.assignment.sharing {
-            Sharing::Shared => session.sandboxes.adopt(&facts, sandbox),
+        match state.assignment.sharing {
+            Sharing::Shared => session.sandboxes.adopt(&state, sandbox),
             // Its terminal was never spawned, or was released.
             Sharing::Exclusive if count == 0 => {
                 tokio::spawn(async move { sandbox.shut_down(EMPTY_GRACE).await });
@@ -227,7 +227,7 @@ impl TerminalContext {
                     Ok(()) => lost += 1,
                     // It stays in the log: another build may read it.
                     Err(error) => {
-                        tracing::error!(terminal.id = %id, error = %error, "an ended terminal is not taken back");
+                        tracing::error!(terminal.id = %id, error = %error, "an ended terminal is not adopted");
                     }
                 }
             }

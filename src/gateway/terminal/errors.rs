@@ -47,8 +47,8 @@ pub enum CreateError {
     /// Its files could not be looked at in time.
     #[error("the request cannot be judged")]
     Filesystem(#[from] PoolError),
-    /// The same request has a terminal already, in a sandbox that this gateway could not take back.
-    #[error("the request's terminal {0} is in a sandbox that could not be taken back")]
+    /// The same request has a terminal already, in a sandbox that this gateway could not adopt.
+    #[error("the request's terminal {0} is in a sandbox that could not be adopted")]
     Quarantined(TerminalId),
     /// Nobody would see what it leaves in its workspace.
     #[error("the workspace cannot be watched")]

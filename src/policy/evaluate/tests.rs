@@ -70,12 +70,12 @@ fn with_env(name: &str) -> Vec<EnvEntry> {
 fn a_plain_request_is_permitted_with_the_profiles_values() {
     let permit = decide(&policy(), &request()).unwrap();
     assert_eq!(permit.generation(), 1);
-    let order = permit.into_spec();
-    assert_eq!(order.profile_name().as_str(), "workspace");
-    assert_eq!(order.network(), Network::None);
-    assert_eq!(order.output_limit_bytes(), 10);
-    assert_eq!(order.time_limit(), Some(Duration::from_secs(10)));
-    assert_eq!(order.argv(), ["true"]);
+    let spec = permit.into_spec();
+    assert_eq!(spec.profile_name().as_str(), "workspace");
+    assert_eq!(spec.network(), Network::None);
+    assert_eq!(spec.output_limit_bytes(), 10);
+    assert_eq!(spec.time_limit(), Some(Duration::from_secs(10)));
+    assert_eq!(spec.argv(), ["true"]);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_working_directory_outside_the_roots_is_denied() {
 
 #[test]
 fn ceilings_cut_what_is_asked_for() {
-    let order = decide(
+    let spec = decide(
         &policy(),
         &Request {
             output_limit_bytes: Some(u64::MAX),
@@ -123,8 +123,8 @@ fn ceilings_cut_what_is_asked_for() {
     )
     .unwrap()
     .into_spec();
-    assert_eq!(order.output_limit_bytes(), 100);
-    assert_eq!(order.time_limit(), Some(Duration::from_secs(60)));
+    assert_eq!(spec.output_limit_bytes(), 100);
+    assert_eq!(spec.time_limit(), Some(Duration::from_secs(60)));
     let none = decide(&policy(), &Request { output_limit_bytes: Some(0), ..request() }).unwrap();
     assert_eq!(none.spec().output_limit_bytes(), 0);
 }
@@ -132,9 +132,9 @@ fn ceilings_cut_what_is_asked_for() {
 #[test]
 fn a_shell_line_is_one_argument_of_the_profiles_shell() {
     let line = CommandSpec::ShellLine("echo a; echo b".into());
-    let order = decide(&policy(), &Request { command: line, ..request() }).unwrap().into_spec();
-    assert_eq!(order.program(), "/bin/sh");
-    assert_eq!(order.argv(), ["/bin/sh", "-c", "echo a; echo b"]);
+    let spec = decide(&policy(), &Request { command: line, ..request() }).unwrap().into_spec();
+    assert_eq!(spec.program(), "/bin/sh");
+    assert_eq!(spec.argv(), ["/bin/sh", "-c", "echo a; echo b"]);
 }
 
 #[test]
@@ -199,12 +199,12 @@ fn an_approval_answers_its_own_question_only() {
 
 #[test]
 fn effects_of_the_rule_that_allows_are_in_the_spec() {
-    let order = decide(&policy(), &command("make", &["all"])).unwrap().into_spec();
-    assert_eq!(order.profile_name().as_str(), "listed");
-    assert_eq!(order.network(), Network::Host);
-    assert_eq!(order.time_limit(), Some(Duration::from_secs(5)));
-    assert_eq!(order.profile().limits.terminal.pids, Some(9));
-    assert!(order.env().contains(&bytes::Bytes::from("J=1")));
+    let spec = decide(&policy(), &command("make", &["all"])).unwrap().into_spec();
+    assert_eq!(spec.profile_name().as_str(), "listed");
+    assert_eq!(spec.network(), Network::Host);
+    assert_eq!(spec.time_limit(), Some(Duration::from_secs(5)));
+    assert_eq!(spec.profile().limits.terminal.pids, Some(9));
+    assert!(spec.env().contains(&bytes::Bytes::from("J=1")));
     // The profile that the rule names denies what the one that was asked for allows.
     let denied = decide(&policy(), &Request { env: with_env("OTHER"), ..command("make", &[]) });
     assert_eq!(denied.unwrap_err().rule(), "profile.listed.environment.allow");
@@ -261,10 +261,10 @@ fn a_program_is_the_one_that_the_profile_of_the_rule_finds() {
         policy.evaluate(&command(command_word, &[]), &OnPaths { version: 1 }).decide(None)
     };
     let permit = decided("tool").unwrap();
-    let order = permit.spec();
-    assert_eq!(order.profile_name().as_str(), "second");
-    assert_eq!(order.resolved_file().map(|file| file.path.as_str()), Some("/second/tool"));
-    assert_eq!(order.search_path(), [std::path::Path::new("/second")]);
+    let spec = permit.spec();
+    assert_eq!(spec.profile_name().as_str(), "second");
+    assert_eq!(spec.resolved_file().map(|file| file.path.as_str()), Some("/second/tool"));
+    assert_eq!(spec.search_path(), [std::path::Path::new("/second")]);
     // The rule of the first profile's file is not asked about the second's.
     assert_eq!(permit.rule(), Some("tool"));
 }

@@ -163,7 +163,7 @@ pub(super) async fn forward(
             let (host, port) = target::named(&request, scheme);
             let asked = Attempt { in_opened_tls, ..attempt(&host, port, protocol, &program) };
             connector.refuse_request(&asked, error.to_string()).await;
-            return told(StatusCode::BAD_REQUEST, "network.request", &error.to_string());
+            return error_response(StatusCode::BAD_REQUEST, "network.request", &error.to_string());
         }
     };
     let host = destination.host.to_string();
@@ -189,26 +189,30 @@ pub(super) async fn forward(
         // There is one place: a connection becomes a websocket once.
         Ok((response, Some(upgrade))) => match upgrades.try_send(upgrade) {
             Ok(()) => response.map(Either::Left),
-            Err(_) => told(StatusCode::BAD_GATEWAY, "", "the connection has become a websocket"),
+            Err(_) => error_response(StatusCode::BAD_GATEWAY, "", "the connection has become a websocket"),
         },
-        Err(error) => told(StatusCode::BAD_GATEWAY, "", &format!("{destination}: {error}")),
+        Err(error) => error_response(StatusCode::BAD_GATEWAY, "", &format!("{destination}: {error}")),
     }
 }
 
 /// The answer to a program whose connection there is not.
 pub(super) fn refused(destination: &Destination, refusal: &Refusal) -> Response<Body> {
     match refusal {
-        Refusal::Denied { rule, reason } => {
-            told(StatusCode::FORBIDDEN, rule, &format!("{destination} is denied by rule {rule:?}: {reason}"))
-        }
-        Refusal::Failed(failure) => {
-            told(StatusCode::BAD_GATEWAY, "", &format!("{destination} cannot be reached: {failure}"))
-        }
+        Refusal::Denied { rule, reason } => error_response(
+            StatusCode::FORBIDDEN,
+            rule,
+            &format!("{destination} is denied by rule {rule:?}: {reason}"),
+        ),
+        Refusal::Failed(failure) => error_response(
+            StatusCode::BAD_GATEWAY,
+            "",
+            &format!("{destination} cannot be reached: {failure}"),
+        ),
     }
 }
 
 /// An answer of the proxy's own, as text.
-pub(super) fn told(status: StatusCode, rule: &str, text: &str) -> Response<Body> {
+pub(super) fn error_response(status: StatusCode, rule: &str, text: &str) -> Response<Body> {
     let body = Full::new(Bytes::from(format!("provost: {text}\n")));
     let mut response = Response::new(Either::Right(body));
     *response.status_mut() = status;

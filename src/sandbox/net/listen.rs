@@ -140,7 +140,7 @@ async fn respond(
             let (host, port) = text.rsplit_once(':').unwrap_or((&text, "0"));
             let wanted = attempt(host.as_bytes(), port.parse().unwrap_or(0), Protocol::Connect, &program);
             let _ = connector.connect(wanted, Waiting::Elsewhere).await;
-            return http::told(StatusCode::BAD_REQUEST, "network.name", &error.to_string());
+            return http::error_response(StatusCode::BAD_REQUEST, "network.name", &error.to_string());
         }
     };
     let host = destination.host.to_string();
@@ -156,7 +156,9 @@ async fn respond(
             // A channel has room for many, and all but one are never used.
             match handover.try_send(Box::new(open)) {
                 Ok(()) => Response::new(http::empty()),
-                Err(_) => http::told(StatusCode::BAD_REQUEST, "network.request", "one CONNECT at a time"),
+                Err(_) => {
+                    http::error_response(StatusCode::BAD_REQUEST, "network.request", "one CONNECT at a time")
+                }
             }
         }
     }

@@ -17,9 +17,9 @@ use crate::sys::{pidfd::Pidfd, process};
 pub(super) type Signalled = HashSet<i32>;
 
 /// Sends TERM to each descendant that has not had it, and CONT, so that a stopped one can handle it.
-pub(super) fn terminate(told: &mut Signalled) {
+pub(super) fn terminate(signalled: &mut Signalled) {
     visit(|pid, process| {
-        if told.insert(pid) {
+        if signalled.insert(pid) {
             // It may have exited, or belong to another user. Whether it is gone is checked elsewhere.
             let _ = process.signal(Signal::SIGTERM as i32);
             let _ = process.signal(Signal::SIGCONT as i32);

@@ -105,10 +105,10 @@ impl Subreaper {
     }
 
     fn terminate_all(&mut self, socket: &mut UnixStream) {
-        let mut told = Signalled::default();
+        let mut signalled = Signalled::default();
         let until = Instant::now() + Duration::from_secs(GRACE_S);
         while self.has_descendants(socket) && Instant::now() < until {
-            descendants::terminate(&mut told);
+            descendants::terminate(&mut signalled);
             self.wait(None, Some(RESCAN_INTERVAL));
         }
     }

@@ -77,18 +77,18 @@ struct QuestionWaiter<'a> {
 
 impl PendingQuestions {
     fn expect(&self, request_id: &str) -> QuestionWaiter<'_> {
-        let (tell, told) = oneshot::channel();
-        self.lock().insert(request_id.to_owned(), tell);
-        QuestionWaiter { questions: self, request_id: request_id.to_owned(), receiver: told }
+        let (sender, receiver) = oneshot::channel();
+        self.lock().insert(request_id.to_owned(), sender);
+        QuestionWaiter { questions: self, request_id: request_id.to_owned(), receiver }
     }
 
     fn deliver(&self, approval: Approval) {
         if approval.state() != ApprovalState::Pending {
             return;
         }
-        if let Some(tell) = self.lock().remove(&approval.request_id) {
+        if let Some(sender) = self.lock().remove(&approval.request_id) {
             // It may have ended meanwhile.
-            let _ = tell.send(approval);
+            let _ = sender.send(approval);
         }
     }
 

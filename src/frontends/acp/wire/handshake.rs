@@ -190,11 +190,11 @@ mod tests {
 
     #[test]
     fn the_version_is_held_at_one() {
-        for (given, told) in
+        for (given, expected) in
             [("2", "1"), ("65535", "1"), ("1e9", "1"), ("1", "1"), ("0", "0"), ("\"2\"", "\"2\"")]
         {
             let (_, line) = rewritten(&format!(r#"{{"protocolVersion":{given}}}"#));
-            assert!(line.contains(&format!(r#""protocolVersion":{told},"#)), "{line}");
+            assert!(line.contains(&format!(r#""protocolVersion":{expected},"#)), "{line}");
         }
     }
 

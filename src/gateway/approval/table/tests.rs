@@ -118,19 +118,19 @@ fn nothing_is_open_after_its_time_even_before_it_is_swept() {
 fn an_approval_that_a_call_waits_for_is_for_that_call_alone() {
     let (mut table, now, mine) = (ApprovalTable::default(), Instant::now(), action(1, "ls"));
     let (digest, generation) = (mine.question.digest, mine.question.generation);
-    let (tell, mut told) = oneshot::channel();
+    let (sender, mut receiver) = oneshot::channel();
     let asked = ApprovalRequest::new(mine, RequestMode::Waiting);
-    let id = table.insert(asked, Some(tell), &config(), now).unwrap().id();
+    let id = table.insert(asked, Some(sender), &config(), now).unwrap().id();
     assert!(table.take_approved(id, now).is_none());
-    assert!(told.try_recv().is_err());
+    assert!(receiver.try_recv().is_err());
     assert!(table.find_deferred(Principal { uid: 1 }, digest, generation, now).is_none());
     table.answer(id, answer(ApproverDecision::Approve), &config(), now).unwrap();
-    assert!(told.try_recv().is_ok());
+    assert!(receiver.try_recv().is_ok());
     assert!(table.find_deferred(Principal { uid: 1 }, digest, generation, now).is_none());
     assert!(table.take_answer(Principal { uid: 1 }, digest, generation, now).is_none());
     assert!(table.take_approved(id, now).is_some());
     assert!(table.take_approved(id, now).is_none());
-    assert!(table.withdraw(id).is_none(), "what is used is not taken back");
+    assert!(table.withdraw(id).is_none(), "what is used is not withdrawn");
 }
 
 #[test]

@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn every_fault_is_told_by_its_kind() {
-        for (found, told) in [
+        for (found, name) in [
             (FaultKind::Changed, "CHANGED"),
             (FaultKind::Removed, "REMOVED"),
             (FaultKind::Reordered, "REORDERED"),
@@ -292,7 +292,7 @@ mod tests {
             (FaultKind::BadSignature, "BAD_SIGNATURE"),
             (FaultKind::Unsigned, "UNSIGNED"),
         ] {
-            assert_eq!(fault_kind(found).as_str_name(), format!("AUDIT_FAULT_KIND_{told}"));
+            assert_eq!(fault_kind(found).as_str_name(), format!("AUDIT_FAULT_KIND_{name}"));
         }
     }
 }

@@ -247,8 +247,8 @@ mod tests {
             SpawnRefused::Changed { failure: failure(SpawnFault::ProgramChanged), path: "/p".into() }.into(),
         ];
         for error in errors {
-            let told = create(&error).get_details_error_info().expect("it has details").reason;
-            assert_eq!(Reason::from(&error).code(), told, "{error}");
+            let reason = create(&error).get_details_error_info().expect("it has details").reason;
+            assert_eq!(Reason::from(&error).code(), reason, "{error}");
         }
     }
 }

@@ -52,47 +52,47 @@ fn name_of(entry: &[u8]) -> Option<&[u8]> {
 }
 
 /// The request for one command, in a sandbox whose proxies listen at this address.
-pub fn build(terminal_id: String, order: ExecSpec, extras: SpawnExtras, proxies: Ipv4Addr) -> Spawn {
+pub fn build(terminal_id: String, exec_spec: ExecSpec, extras: SpawnExtras, proxies: Ipv4Addr) -> Spawn {
     let SpawnExtras { metadata, named_cwd, variables, secrets, margin_bytes, given_input, .. } = extras;
     // Shells go by it where it leads to their directory, as they do outside.
     let named_cwd = named_cwd.map(|name| Bytes::from([b"PWD=", &*byte_text::to_bytes(&name)].concat()));
     let is_replaced = |entry: &Bytes| variables.iter().any(|own| name_of(own.as_bytes()) == name_of(entry));
     let own = variables.iter().map(|own| Bytes::from_static(own.as_bytes())).chain(named_cwd);
-    let ring_bytes = match order.overflow() {
-        OverflowMode::DropOldest => order.output_limit_bytes(),
-        OverflowMode::Block => order.output_limit_bytes().max(LOSSLESS_RING_MIN_BYTES),
+    let ring_bytes = match exec_spec.overflow() {
+        OverflowMode::DropOldest => exec_spec.output_limit_bytes(),
+        OverflowMode::Block => exec_spec.output_limit_bytes().max(LOSSLESS_RING_MIN_BYTES),
     };
-    let times = &order.profile().times;
+    let times = &exec_spec.profile().times;
     Spawn {
-        env: env(&order, &terminal_id, proxies)
+        env: env(&exec_spec, &terminal_id, proxies)
             .filter(|entry| !is_replaced(entry))
             .chain(own)
             .chain(secrets)
             .collect(),
         terminal_id,
-        judged: judged(&order),
-        program: order.program().to_owned(),
-        argv: argv(&order),
-        cwd: order.cwd().as_str().to_owned(),
-        cwd_identity: order.directory().map(|id| FileIdentity {
+        judged: judged(&exec_spec),
+        program: exec_spec.program().to_owned(),
+        argv: argv(&exec_spec),
+        cwd: exec_spec.cwd().as_str().to_owned(),
+        cwd_identity: exec_spec.directory().map(|id| FileIdentity {
             device: id.device,
             inode: id.inode,
             changed_ns: 0,
         }),
-        path: order.search_path().iter().map(|directory| text(directory)).collect(),
-        limits: Some(limits(&order.profile().limits)),
+        path: exec_spec.search_path().iter().map(|directory| text(directory)).collect(),
+        limits: Some(limits(&exec_spec.profile().limits)),
         ring_bytes: ring_bytes.saturating_add(margin_bytes).min(MAX_RETAINED_BYTES.max(ring_bytes)),
-        split_output: order.streams() == StreamMode::Split,
-        open_stdin: given_input.is_none() && order.stdin() == StdinSource::Open,
+        split_output: exec_spec.streams() == StreamMode::Split,
+        open_stdin: given_input.is_none() && exec_spec.stdin() == StdinSource::Open,
         stdin_given: given_input.is_some(),
-        block_when_full: order.overflow() == OverflowMode::Block,
-        time_limit_ms: order.time_limit().map_or(0, whole_millis),
-        idle_limit_ms: order.idle_limit().map_or(0, whole_millis),
-        kill_grace_ms: millis(order.kill_grace()),
+        block_when_full: exec_spec.overflow() == OverflowMode::Block,
+        time_limit_ms: exec_spec.time_limit().map_or(0, whole_millis),
+        idle_limit_ms: exec_spec.idle_limit().map_or(0, whole_millis),
+        kill_grace_ms: millis(exec_spec.kill_grace()),
         linger_ms: millis(times.linger),
         metadata,
-        pty: order.streams().pty().map(pty_size),
-        umask: Some(order.umask().bits()),
+        pty: exec_spec.streams().pty().map(pty_size),
+        umask: Some(exec_spec.umask().bits()),
     }
 }
 
@@ -103,8 +103,12 @@ pub(super) fn pty_size(size: policy::PtySize) -> PtySize {
 
 /// The environment, in which the proxy's address is the sandbox's own and says which terminal uses it: only for the records, since a command
 /// can say another.
-fn env<'a>(order: &'a ExecSpec, terminal_id: &'a str, proxies: Ipv4Addr) -> impl Iterator<Item = Bytes> + 'a {
-    order.env().iter().map(move |entry| match order.network() {
+fn env<'a>(
+    exec_spec: &'a ExecSpec,
+    terminal_id: &'a str,
+    proxies: Ipv4Addr,
+) -> impl Iterator<Item = Bytes> + 'a {
+    exec_spec.env().iter().map(move |entry| match exec_spec.network() {
         Network::Proxy if entry.ends_with(format!("={PROXY_ADDRESS}").as_bytes()) => {
             let name = entry.split(|byte| *byte == b'=').next().unwrap_or_default();
             let value = format!("=http://{terminal_id}:x@{proxies}:{HTTP_PROXY_PORT}");
@@ -116,13 +120,13 @@ fn env<'a>(order: &'a ExecSpec, terminal_id: &'a str, proxies: Ipv4Addr) -> impl
 
 /// The only files that may be executed. The program is not searched for again: its path is the one at which policy
 /// found the file.
-fn judged(order: &ExecSpec) -> Option<Judged> {
-    let file = match order.resolved() {
+fn judged(exec_spec: &ExecSpec) -> Option<Judged> {
+    let file = match exec_spec.resolved() {
         Resolved::File(file) => file,
         Resolved::Missing => return Some(Judged::default()),
         Resolved::Builtin | Resolved::Unknown => return None,
     };
-    let interpreters = order.interpreters().iter().map(|interpreter| match &interpreter.file {
+    let interpreters = exec_spec.interpreters().iter().map(|interpreter| match &interpreter.file {
         Resolved::File(file) => JudgedFile { path: interpreter.path.clone().into(), ..judged_file(file) },
         // No file has inode 0, so a file that appears later is not executed.
         Resolved::Missing => {
@@ -147,15 +151,15 @@ fn judged_file(file: &FileId) -> JudgedFile {
 
 /// The arguments of a script whose interpreter is executed in its place, as execve(2) would build them: the
 /// interpreter and its argument, the script, the script's own arguments.
-fn argv(order: &ExecSpec) -> Vec<Bytes> {
-    let (Some(file), false) = (order.resolved_file(), order.interpreters().is_empty()) else {
-        return order.argv().to_vec();
+fn argv(exec_spec: &ExecSpec) -> Vec<Bytes> {
+    let (Some(file), false) = (exec_spec.resolved_file(), exec_spec.interpreters().is_empty()) else {
+        return exec_spec.argv().to_vec();
     };
-    let lines = order.interpreters().iter().map(|interpreter| {
+    let lines = exec_spec.interpreters().iter().map(|interpreter| {
         (Bytes::from(interpreter.path.clone()), interpreter.argument.clone().map(Bytes::from))
     });
     let script = bytes_of(&file.lookup_path);
-    interpreted_argv(script, order.argv().iter().skip(1).cloned(), lines)
+    interpreted_argv(script, exec_spec.argv().iter().skip(1).cloned(), lines)
 }
 
 fn bytes_of(text: &str) -> Bytes {

@@ -163,10 +163,10 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
             Launcher::start(&prepared.program, PROCESS_NAME, LAUNCH_TIMEOUT).map_err(LaunchError::Start)?
         }
     };
-    let heard = fdpass::send(launcher.socket(), &frame, &descriptors)
+    let received = fdpass::send(launcher.socket(), &frame, &descriptors)
         .map_err(LaunchError::Send)
         .and_then(|()| receive_answer(launcher.socket()));
-    let answer = match heard {
+    let answer = match received {
         Ok((Answer::Launched(launched), processes)) => {
             Processes::of(processes, launched.session_network, &prepared)
                 .map(|processes| (launched, processes))

@@ -91,8 +91,8 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
         Err(error) => return Err(SandboxAdoptError::Dial(error)),
     };
     let state = sandbox_state::read(directory)?;
-    let mut talk = HandshakeClient::new(socket)?;
-    let (answer, mut descriptors) = match talk.hello().await {
+    let mut client = HandshakeClient::new(socket)?;
+    let (answer, mut descriptors) = match client.hello().await {
         // It ended before it answered.
         Err(HandshakeError::Ended) => return Ok(Discovered::Dead(Some(Box::new(state)))),
         greeted => greeted?,
@@ -106,7 +106,7 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
         Some(false) => return Err(SandboxAdoptError::Unverified),
         None => return Ok(Discovered::Dead(Some(Box::new(state)))),
     }
-    let held = match talk.list().await {
+    let held = match client.list().await {
         Err(HandshakeError::Ended) => return Ok(Discovered::Dead(Some(Box::new(state)))),
         listed => listed?,
     };
@@ -121,7 +121,7 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
         directory,
         effective_confinement,
         supervisor,
-        client: talk,
+        client,
         gate,
         has_session_files: answer.has_session_files,
         has_session_network: answer.has_session_network,

@@ -28,7 +28,7 @@ pub(in crate::terminal) struct Registry {
     changes: broadcast::Sender<Arc<Terminal>>,
     by_id: Mutex<BTreeMap<TerminalId, Arc<Terminal>>>,
     by_request: Mutex<HashMap<(SessionId, String), Attempt>>,
-    /// Requests whose terminals are in sandboxes that could not be taken back: they may be running.
+    /// Requests whose terminals are in sandboxes that could not be adopted: they may be running.
     quarantined: Mutex<HashMap<(SessionId, String), TerminalId>>,
     primary: PrimaryTerminals,
 }

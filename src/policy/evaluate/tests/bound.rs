@@ -1,4 +1,4 @@
-//! What a digest, and with it a person's yes, is bound to: every part of an order by itself.
+//! What a digest, and with it a person's yes, is bound to: every part of an exec spec by itself.
 
 use super::*;
 use crate::Umask;

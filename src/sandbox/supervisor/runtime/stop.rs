@@ -81,10 +81,10 @@ impl Runtime {
             }
             return signal_all_others(&[Signal::SIGCONT]);
         }
-        let told = terminal.stop.as_ref().map(|stop| stop.signalled.clone()).unwrap_or_default();
+        let signalled = terminal.stop.as_ref().map(|stop| stop.signalled.clone()).unwrap_or_default();
         let mut new: Vec<i32> =
-            self.processes_of(key).into_iter().filter(|pid| !told.contains(pid)).collect();
-        new.truncate(MAX_SIGNALLED.saturating_sub(told.len()));
+            self.processes_of(key).into_iter().filter(|pid| !signalled.contains(pid)).collect();
+        new.truncate(MAX_SIGNALLED.saturating_sub(signalled.len()));
         held::for_each_member(
             &new,
             || self.processes_of(key),
