@@ -3,4 +3,3 @@
 mod dependencies;
 mod layering;
 mod pages;
-mod vocabulary;
