@@ -1,8 +1,8 @@
 //! The top of the command line: the program and its subcommands, from which help, completions and man pages are made.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, fmt::Write};
 
-use clap::{ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use super::{
     agent::{exec_server::ExecServerArguments, mcp::McpArguments},
@@ -34,14 +34,49 @@ use super::{
     about = "A sandboxed command-execution gateway",
     long_about = "Provost runs commands for agents, CI runners and editors. It checks each command against a policy, \
                   confines it by the kernel, streams its output, and ends it with everything that it started.",
-    after_help = "Example:\n  provost run -- make test"
+    after_help = "Example:\n  provost run -- make test\n\n`provost help COMMAND` prints the help of a command."
 )]
 pub(super) struct CommandLine {
     #[command(subcommand)]
     pub(super) command: CliCommand,
 }
 
-/// The subcommands, in the order in which help lists them.
+/// The groups in which `provost --help` lists the subcommands, each in one of them.
+const HELP_GROUPS: [(&str, &[&str]); 6] = [
+    ("Run commands", &["run", "exec", "shell", "attach", "forward"]),
+    (
+        "Terminal and session commands",
+        &["ps", "top", "logs", "play", "wait", "stop", "kill", "rm", "prune", "close"],
+    ),
+    ("Policy and approval commands", &["init", "policy", "approvals"]),
+    ("Audit commands", &["audit"]),
+    ("Agent and editor commands", &["acp", "mcp", "exec-server", "shell-wrapper", "acp-conformance"]),
+    ("Gateway and host commands", &["serve", "doctor", "reap", "completions", "man"]),
+];
+
+/// The tree of all commands.
+pub(super) fn command() -> Command {
+    let command = CommandLine::command();
+    let help = grouped_help(&command);
+    command.help_template(help)
+}
+
+/// The help of the program, with its subcommands in groups. clap itself groups arguments only.
+fn grouped_help(command: &Command) -> String {
+    let (heading, name) = (command.get_styles().get_header(), command.get_styles().get_literal());
+    let width = command.get_subcommands().map(|one| one.get_name().len()).max().unwrap_or_default();
+    let mut help = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (group, names) in HELP_GROUPS {
+        let _ = writeln!(help, "\n{heading}{group}:{heading:#}");
+        for subcommand in names.iter().filter_map(|name| command.find_subcommand(name)) {
+            let about = subcommand.get_about().map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(help, "  {name}{:width$}{name:#}  {about}", subcommand.get_name());
+        }
+    }
+    let _ = write!(help, "\n{heading}Options:{heading:#}\n{{options}}{{after-help}}");
+    help
+}
+
 #[derive(Debug, Subcommand)]
 pub(super) enum CliCommand {
     Serve(ServeArguments),
@@ -81,7 +116,11 @@ impl CliCommand {
     pub(super) fn parse(words: Vec<OsString>) -> Result<Self, clap::Error> {
         match Self::parse_alone(&words) {
             Some(command) => Ok(command),
-            None => CommandLine::try_parse_from(words).map(|line| line.command),
+            None => {
+                let matches = command().try_get_matches_from(words)?;
+                let line = CommandLine::from_arg_matches(&matches);
+                line.map(|line| line.command).map_err(|error| error.format(&mut command()))
+            }
         }
     }
 
@@ -119,8 +158,6 @@ fn alone<A: Args + FromArgMatches>(name: &'static str, words: &[OsString]) -> Op
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn all_commands(command: clap::Command) -> Vec<clap::Command> {
@@ -139,6 +176,24 @@ mod tests {
             let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(text.contains("Example"), "{}", command.get_name());
         }
+    }
+
+    #[test]
+    fn every_command_is_in_one_group_of_the_help() {
+        let tree = CommandLine::command();
+        let mut there: Vec<&str> = tree.get_subcommands().map(Command::get_name).collect();
+        let mut listed: Vec<&str> = HELP_GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        there.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed, there);
+        let help = command().render_help().to_string();
+        for subcommand in tree.get_subcommands() {
+            let about = subcommand.get_about().expect("it has a help text").to_string();
+            let start = format!("  {} ", subcommand.get_name());
+            let line = help.lines().find(|line| line.starts_with(&start) && line.ends_with(&about));
+            assert!(line.is_some_and(|line| line.len() <= 100), "{start}: {help}");
+        }
+        assert!(help.contains("\nOptions:\n  -h, --help") && help.contains("Example:"), "{help}");
     }
 
     #[test]

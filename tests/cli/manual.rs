@@ -8,11 +8,14 @@ use std::{
 
 use super::fixture::{Place, code, shown, stdout};
 
-/// The subcommands below `path`, with their own, as the help lists them.
+/// The subcommands below `path`, with their own, as the help lists them: under one heading, or in groups.
 fn commands(place: &Place, path: &[String]) -> Vec<Vec<String>> {
     let help = help(place, path);
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let names = listed.take_while(|line| !line.is_empty()).filter_map(|line| {
+    let lists = help.split("\n\n").filter(|part| {
+        let heading = part.lines().next().unwrap_or_default();
+        heading == "Commands:" || heading.ends_with(" commands:")
+    });
+    let names = lists.flat_map(|list| list.lines().skip(1)).filter_map(|line| {
         let name = line.strip_prefix("  ")?.split(' ').next()?;
         (!name.is_empty() && name != "help").then(|| name.to_owned())
     });
