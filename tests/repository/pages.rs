@@ -1,5 +1,5 @@
 //! Holds what the pages say about the code: tests that promises name, constants that limits name, files that pages
-//! point to.
+//! point to, and that the index of decisions has each of them.
 //!
 //! Reads text and runs nothing. It cannot know whether a test holds its promise, only that it is there.
 
@@ -11,6 +11,8 @@ use std::{
 
 /// The requirements, by their letters: T terminals, P interactive terminals, S security, A ACP, O operations.
 const REQUIREMENTS: [(char, usize); 5] = [('T', 16), ('P', 7), ('S', 12), ('A', 5), ('O', 11)];
+
+const DECISIONS: &str = "docs/internals/decisions";
 
 #[test]
 fn every_requirement_has_its_row() {
@@ -130,7 +132,7 @@ fn every_file_that_a_page_points_to_is_there() {
         .into_iter()
         .map(PathBuf::from)
         .collect::<Vec<_>>();
-    for directory in ["docs", "docs/internals", "docs/internals/decisions"] {
+    for directory in ["docs", "docs/internals", DECISIONS] {
         let entries = fs::read_dir(root().join(directory)).expect("the directory is there").flatten();
         let inside = entries.map(|entry| Path::new(directory).join(entry.file_name()));
         pages.extend(inside.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
@@ -156,16 +158,39 @@ fn every_file_that_a_page_points_to_is_there() {
 #[test]
 fn decisions_have_numbers_of_their_own() {
     let mut numbers = BTreeSet::new();
-    for entry in
-        fs::read_dir(root().join("docs/internals/decisions")).expect("the directory is there").flatten()
-    {
-        let name = entry.file_name().to_string_lossy().into_owned();
+    for name in decisions() {
         let number = name.split('-').next().unwrap_or_default().to_owned();
         assert!(number.len() == 4 && number.chars().all(|c| c.is_ascii_digit()), "{name} has no number");
-        let text = read(&format!("docs/internals/decisions/{name}"));
-        assert!(text.starts_with(&format!("# {number}")), "{name} does not open with its number");
+        let text = read(&format!("{DECISIONS}/{name}"));
+        assert!(text.starts_with(&format!("# {number}: ")), "{name} does not open with its number");
         assert!(numbers.insert(number), "{name} has another's number");
     }
+}
+
+/// A reader finds a decision by its subject, and sees there when a later one has replaced it.
+#[test]
+fn the_index_of_decisions_has_each_once_by_its_title() {
+    let index = read(&format!("{DECISIONS}/README.md"));
+    let mut listed = BTreeSet::new();
+    for line in index.lines().filter(|line| line.starts_with("- [")) {
+        let name = links(line).next().unwrap_or_else(|| panic!("no link: {line}"));
+        assert!(listed.insert(name.to_owned()), "{name} is in the index twice");
+        let text = read(&format!("{DECISIONS}/{name}"));
+        let heading = text.lines().next().unwrap_or_default().trim_start_matches("# ");
+        let (number, title) = heading.split_once(": ").unwrap_or_else(|| panic!("no title: {name}"));
+        let entry = format!("- [{number}]({name}) {title}");
+        assert!(line.starts_with(&entry), "the index has {line}, the decision {title:?}");
+        let is_replaced = text.contains("\nReplaced ");
+        assert_eq!(line.contains("(**replaced "), is_replaced, "is it replaced? {line}");
+    }
+    assert_eq!(listed, decisions(), "the index, and the decisions that there are");
+}
+
+/// The names of the files of all decisions.
+fn decisions() -> BTreeSet<String> {
+    let entries = fs::read_dir(root().join(DECISIONS)).expect("the directory is there").flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name != "README.md").collect()
 }
 
 #[test]
