@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// How long a supervisor may take to end beyond the grace of its commands, before it is killed.
-const SHUTDOWN_MARGIN: Duration = Duration::from_secs(3);
+const SUPERVISOR_END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How far the life of a sandbox has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,7 +235,7 @@ impl Sandbox {
             gate.finish().await;
         }
         let request = Request::Shutdown(Shutdown { grace_ms: grace.as_millis() as u64 });
-        let limit = grace + SHUTDOWN_MARGIN;
+        let limit = grace + SUPERVISOR_END_TIMEOUT;
         let ended = async {
             let _ = self.control.send(request).await;
             self.wait_until(SandboxLife::Ended).await;

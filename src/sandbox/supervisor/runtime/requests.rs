@@ -38,8 +38,9 @@ const MAX_LISTED_BYTES: usize = 2 << 20;
 /// Sockets in one answer.
 const MAX_SOCKETS: u32 = 64;
 
-/// How long after its grace a shutdown waits for the last process.
-const SHUTDOWN_MARGIN: Duration = Duration::from_secs(12);
+/// How long after its grace a shutdown waits for the last process. A gateway that asked for it waits less long and kills the sandbox then:
+/// this is for a supervisor that no gateway watches.
+const LAST_PROCESS_TIMEOUT: Duration = Duration::from_secs(12);
 
 impl Runtime {
     pub(super) fn handle(&mut self, key: SlotKey, message: ToSupervisor, descriptors: Vec<OwnedFd>) {
@@ -248,7 +249,7 @@ impl Runtime {
     }
 
     pub(super) fn begin_shutdown(&mut self, grace: Duration, asked: Option<(SlotKey, u64)>) {
-        let give_up_at = self.now + grace.min(Duration::from_secs(3600)) + SHUTDOWN_MARGIN;
+        let give_up_at = self.now + grace.min(Duration::from_secs(3600)) + LAST_PROCESS_TIMEOUT;
         let shutdown = self.shutdown.get_or_insert(Shutdown { requesters: Vec::new(), give_up_at });
         shutdown.give_up_at = shutdown.give_up_at.min(give_up_at);
         shutdown.requesters.extend(asked);
