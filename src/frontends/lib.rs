@@ -6,6 +6,7 @@
 pub mod acp;
 pub mod client;
 pub mod exec_server;
+mod line_reader;
 pub mod local_http;
 pub mod mcp;
 

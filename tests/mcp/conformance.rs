@@ -5,6 +5,7 @@ use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Instant,
 };
 
 use crate::{
@@ -12,7 +13,7 @@ use crate::{
         http::HttpServer,
         libraries::{Library, Missing, run_bounded},
     },
-    support::{self, Gateway},
+    support::{self, DEADLINE, Gateway},
 };
 
 const SCENARIOS: [&str; 6] = [
@@ -91,11 +92,23 @@ fn the_official_conformance_suite_and_the_inspector_are_content() {
     }
     drop(proxy);
     let token = std::fs::read_to_string(&server.token_file).expect("the token is there");
-    let mut inspector = programs.node("node_modules/.bin/mcp-inspector");
-    inspector.args(["--cli", &server.url, "--transport", "http", "--method", "tools/call"]);
-    inspector.args(["--tool-name", "run_command", "--tool-arg", "command=grep Seccomp: /proc/self/status"]);
-    let (printed, status) =
-        run_bounded(inspector.args(["--header", &format!("Authorization: Bearer {}", token.trim())]));
+    let begun = Instant::now();
+    let (printed, status) = loop {
+        let mut inspector = programs.node("node_modules/.bin/mcp-inspector");
+        inspector.args(["--cli", &server.url, "--transport", "http", "--method", "tools/call"]);
+        inspector.args([
+            "--tool-name",
+            "run_command",
+            "--tool-arg",
+            "command=grep Seccomp: /proc/self/status",
+        ]);
+        inspector.args(["--header", &format!("Authorization: Bearer {}", token.trim())]);
+        let answered = run_bounded(&mut inspector);
+        // On a busy machine a command may not be quick, and is a task.
+        if !answered.0.contains("\"taskId\"") || begun.elapsed() > DEADLINE {
+            break answered;
+        }
+    };
     assert!(
         status.success() && printed.contains("exit code 0") && printed.contains("Seccomp:\\t2"),
         "{status}: {printed}"

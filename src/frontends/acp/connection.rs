@@ -22,12 +22,13 @@ use super::{
     shim::Shim,
     terminal::terminals::AcpTerminals,
     wire::{
-        framing::{self, Disconnected, InputLine, LineReader, LineSender},
+        framing::{self, Disconnected, LINE_MAX_BYTES, LineSender},
         stdio,
     },
 };
 use crate::{
     client::Client,
+    line_reader::{InputLine, LineReader},
     sandbox_program::{ProgramError, SandboxProgram},
 };
 
@@ -110,11 +111,11 @@ pub async fn run(
     let shim = Shim::new((editor.clone(), agent_box.clone()), terminals.clone(), permissions, coverage);
     let (of_editor, of_agent) = (shim.clone(), shim);
     let forwarding = Forwarding {
-        from_editor: tokio::spawn(pump(LineReader::new(stdio::input()), move |frame| {
+        from_editor: tokio::spawn(pump(LineReader::new(stdio::input(), LINE_MAX_BYTES - 1), move |frame| {
             let shim = of_editor.clone();
             async move { shim.handle_editor_line(frame).await }
         })),
-        from_agent: tokio::spawn(pump(LineReader::new(started.stdout), move |frame| {
+        from_agent: tokio::spawn(pump(LineReader::new(started.stdout, LINE_MAX_BYTES - 1), move |frame| {
             let shim = of_agent.clone();
             async move { shim.handle_agent_line(frame).await }
         })),

@@ -22,12 +22,13 @@ use super::{
     tool_call::tool_calls::ToolCalls,
     wire::{
         encode,
-        framing::{Disconnected, InputLine, LINE_MAX_BYTES, LineSender},
+        framing::{Disconnected, LINE_MAX_BYTES, LineSender},
         handshake::Handshake,
         message::{self, Message, MessageError, ParsedLine},
         raw_object::RawObject,
     },
 };
+use crate::line_reader::InputLine;
 
 /// The method that takes a request back; stable, and without a name in the protocol's table.
 const CANCEL_REQUEST: &str = "$/cancel_request";
@@ -91,7 +92,8 @@ impl Shim {
     pub(super) async fn handle_editor_line(self: &Arc<Self>, frame: InputLine) -> Result<(), Disconnected> {
         let line = match frame {
             InputLine::Complete(line) => line,
-            InputLine::TooLong(beginning) => {
+            InputLine::Unfinished(rest) => with_end(&rest),
+            InputLine::TooLong { beginning, .. } => {
                 return self.refuse_too_long(&beginning, &self.editor, &self.agent).await;
             }
         };
@@ -119,7 +121,8 @@ impl Shim {
     pub(super) async fn handle_agent_line(self: &Arc<Self>, frame: InputLine) -> Result<(), Disconnected> {
         let line = match frame {
             InputLine::Complete(line) => without_carriage_returns(line),
-            InputLine::TooLong(beginning) => {
+            InputLine::Unfinished(rest) => without_carriage_returns(with_end(&rest)),
+            InputLine::TooLong { beginning, .. } => {
                 return self.refuse_too_long(&beginning, &self.agent, &self.editor).await;
             }
         };
@@ -332,6 +335,11 @@ fn batch_part_line(part: &RawValue) -> Bytes {
     let mut line = part.get().replace(['\n', '\r'], " ").into_bytes();
     line.push(b'\n');
     line.into()
+}
+
+/// The last line of one who has gone away.
+fn with_end(rest: &[u8]) -> Bytes {
+    [rest, b"\n"].concat().into()
 }
 
 /// A carriage return between tokens is white space to JSON and a line end to some editors, which would read what

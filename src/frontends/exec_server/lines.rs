@@ -1,13 +1,10 @@
-//! Lines in, lines out, with bounds.
-//!
-//! A line that is too long is dropped to its end and reported, so that it costs one message. A sender waits while too much waits to
-//! be written: a client that does not read holds up its own commands and nothing else.
+//! Lines to a client, with bounds. A sender waits while too much waits to be written: a client that does not read holds up its own
+//! commands and nothing else.
 
-use std::{io, sync::Arc};
+use std::sync::Arc;
 
-use bytes::BytesMut;
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    io::{AsyncWrite, AsyncWriteExt},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
 };
 
@@ -17,63 +14,6 @@ pub const LINE_MAX_BYTES: usize = super::FILE_MAX_BYTES / 3 * 4 + (1 << 20);
 pub const QUEUE_MAX_BYTES: usize = 32 << 20;
 /// And how many messages.
 const QUEUE_MAX_MESSAGES: usize = 4_096;
-/// What is read at once, at least.
-const CHUNK_BYTES: usize = 64 << 10;
-
-/// What was read.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum InputLine {
-    /// A line, without its end.
-    Complete(BytesMut),
-    /// A line longer than [`LINE_MAX_BYTES`], which was dropped.
-    TooLong,
-}
-
-/// Reads lines.
-#[derive(Debug)]
-pub(super) struct LineReader<R> {
-    from: R,
-    buffer: BytesMut,
-    /// Up to here there is no line end in the buffer.
-    searched: usize,
-    is_skipping: bool,
-}
-
-impl<R: AsyncRead + Unpin> LineReader<R> {
-    pub(super) fn new(from: R) -> Self {
-        Self { from, buffer: BytesMut::new(), searched: 0, is_skipping: false }
-    }
-
-    /// The next line; none at the end. What stands after the last line end is no line. May be dropped and called again.
-    pub(super) async fn next(&mut self) -> io::Result<Option<InputLine>> {
-        loop {
-            if let Some(line) = self.buffered() {
-                return Ok(Some(line));
-            }
-            self.buffer.reserve(CHUNK_BYTES);
-            if self.from.read_buf(&mut self.buffer).await? == 0 {
-                return Ok(None);
-            }
-        }
-    }
-
-    fn buffered(&mut self) -> Option<InputLine> {
-        let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
-            self.searched = self.buffer.len();
-            if self.is_skipping || self.searched > LINE_MAX_BYTES {
-                // A new one: the large one's memory goes.
-                (self.buffer, self.searched, self.is_skipping) = (BytesMut::new(), 0, true);
-            }
-            return None;
-        };
-        let mut line = self.buffer.split_to(self.searched + end + 1);
-        line.truncate(line.len() - 1);
-        self.searched = 0;
-        let is_too_long = std::mem::take(&mut self.is_skipping) || line.len() > LINE_MAX_BYTES;
-        Some(if is_too_long { InputLine::TooLong } else { InputLine::Complete(line) })
-    }
-}
-
 /// Nobody reads any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Disconnected;
@@ -159,19 +99,6 @@ impl Drop for LineQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn lines_come_whole_and_one_that_is_too_long_costs_itself() {
-        let mut bytes = b"one\n".to_vec();
-        bytes.extend(std::iter::repeat_n(b'x', LINE_MAX_BYTES + 1));
-        bytes.extend_from_slice(b"\ntwo\nrest");
-        let mut lines = LineReader::new(&bytes[..]);
-        let complete = |text: &str| Some(InputLine::Complete(BytesMut::from(text)));
-        assert_eq!(lines.next().await.unwrap(), complete("one"));
-        assert_eq!(lines.next().await.unwrap(), Some(InputLine::TooLong));
-        assert_eq!(lines.next().await.unwrap(), complete("two"));
-        assert_eq!(lines.next().await.unwrap(), None);
-    }
 
     #[tokio::test]
     async fn a_sender_is_told_when_nobody_reads() {

@@ -5,12 +5,14 @@ use std::{future::Future, io, sync::Arc};
 use tokio::time::timeout;
 
 use super::{
-    CLOSE_TIMEOUT, ExecServerOptions,
-    lines::{self, InputLine, LineReader},
+    CLOSE_TIMEOUT, ExecServerOptions, LINE_MAX_BYTES, lines,
     server::Server,
     sessions::{Detachment, Sessions},
 };
-use crate::client::{Client, RetryingClient};
+use crate::{
+    client::{Client, RetryingClient},
+    line_reader::{InputLine, LineReader},
+};
 
 /// Serves the client on this process's stdio until it goes away or `stopped` resolves. Returns when its session is closed.
 ///
@@ -25,7 +27,7 @@ pub async fn run(
     let mut writing = tokio::spawn(queue.write_to(crate::stdio::stdout()));
     let sessions = Arc::new(Sessions::new(RetryingClient::new(client), options, Detachment::Ended));
     let mut server = Server::new(sessions, sender);
-    let mut lines = LineReader::new(crate::stdio::stdin());
+    let mut lines = LineReader::new(crate::stdio::stdin(), LINE_MAX_BYTES);
     tokio::pin!(stopped);
     let read = loop {
         let line = tokio::select! {
@@ -40,7 +42,9 @@ pub async fn run(
         let taking = async {
             match &line {
                 InputLine::Complete(line) => server.take(line).await,
-                InputLine::TooLong => server.refuse_message().await,
+                InputLine::TooLong { .. } => server.refuse_message().await,
+                // What has no end is no message.
+                InputLine::Unfinished(_) => Ok(()),
             }
         };
         // An answer waits for a client that does not read.

@@ -15,16 +15,16 @@ use serde::{
 };
 use serde_json::Value;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, Empty},
+    io::{AsyncRead, AsyncWrite, Empty},
     task::JoinHandle,
 };
 
 use super::LINE_MAX_BYTES;
-use crate::printable;
+use crate::{
+    line_reader::{InputLine, LineReader},
+    printable,
+};
 
-/// How much of a line that is too long is kept: of its beginning, and of its end.
-const BEGINNING_BYTES: usize = 64 << 10;
-const END_BYTES: usize = 1 << 10;
 /// The longest problem that is told, in bytes.
 const PROBLEM_MAX_BYTES: usize = 512;
 /// Some writers put it before their first message.
@@ -32,27 +32,11 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Reads and writes messages.
 pub(super) struct StdioTransport<R, W: AsyncWrite> {
-    from: BufReader<R>,
-    line: PartialLine,
+    from: LineReader<R>,
     /// The library's, which is only written to.
     to: AsyncRwTransport<RoleServer, Empty, W>,
     /// The answer to a line that was not taken. The next line is read when it is written.
     answering: Option<JoinHandle<io::Result<()>>>,
-}
-
-/// What was read of a line whose end has not come.
-#[derive(Debug, Default)]
-struct PartialLine {
-    bytes: Vec<u8>,
-    /// Of a line that is too long: its last bytes. The first ones are in `bytes`, and the rest is dropped.
-    end: Option<Vec<u8>>,
-}
-
-/// A line without its end.
-#[derive(Debug, PartialEq, Eq)]
-enum Line {
-    Complete(Vec<u8>),
-    TooLong { beginning: Vec<u8>, end: Vec<u8> },
 }
 
 /// What a line that is not taken is answered with.
@@ -60,13 +44,12 @@ type Refusal = Box<(ErrorData, Option<RequestId>)>;
 
 impl<R, W> StdioTransport<R, W>
 where
-    R: AsyncRead,
+    R: AsyncRead + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
     pub(super) fn new(from: R, to: W) -> Self {
         Self {
-            from: BufReader::new(from),
-            line: PartialLine::default(),
+            from: LineReader::new(from, LINE_MAX_BYTES),
             to: AsyncRwTransport::new_server(tokio::io::empty(), to),
             answering: None,
         }
@@ -95,7 +78,7 @@ where
                 let _ = answering.await;
                 self.answering = None;
             }
-            let line = match self.line.read(&mut self.from).await {
+            let line = match self.from.next().await {
                 Ok(line) => line?,
                 Err(error) => {
                     tracing::error!(%error, "cannot read from the client");
@@ -120,57 +103,13 @@ where
     }
 }
 
-impl PartialLine {
-    /// The next line; none at the end, where one that has no end is none. May be dropped and called again.
-    async fn read<R: AsyncRead + Unpin>(&mut self, from: &mut BufReader<R>) -> io::Result<Option<Line>> {
-        loop {
-            let available = from.fill_buf().await?;
-            if available.is_empty() {
-                return Ok(None);
-            }
-            let end = memchr::memchr(b'\n', available);
-            let part = &available[..end.unwrap_or(available.len())];
-            self.push(part);
-            let consumed = part.len() + usize::from(end.is_some());
-            from.consume(consumed);
-            if end.is_some() {
-                return Ok(Some(self.take()));
-            }
-        }
-    }
-
-    fn push(&mut self, part: &[u8]) {
-        if self.end.is_none() {
-            self.bytes.extend_from_slice(part);
-            if self.bytes.len() > LINE_MAX_BYTES {
-                self.end = Some(last(&self.bytes).to_vec());
-                self.bytes.truncate(BEGINNING_BYTES);
-                self.bytes.shrink_to_fit();
-            }
-        } else if let Some(end) = &mut self.end {
-            end.extend_from_slice(last(part));
-            end.drain(..end.len().saturating_sub(END_BYTES));
-        }
-    }
-
-    fn take(&mut self) -> Line {
-        let bytes = std::mem::take(&mut self.bytes);
-        match self.end.take() {
-            None => Line::Complete(bytes),
-            Some(end) => Line::TooLong { beginning: bytes, end },
-        }
-    }
-}
-
-fn last(bytes: &[u8]) -> &[u8] {
-    &bytes[bytes.len().saturating_sub(END_BYTES)..]
-}
-
 /// The message of a line; none where nothing is said, or nothing that must be understood.
-fn message_of(line: &Line) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Refusal> {
+fn message_of(line: &InputLine) -> Result<Option<RxJsonRpcMessage<RoleServer>>, Refusal> {
     let bytes = match line {
-        Line::Complete(bytes) => bytes,
-        Line::TooLong { beginning, end } => {
+        InputLine::Complete(bytes) => bytes,
+        // What has no end is no message.
+        InputLine::Unfinished(_) => return Ok(None),
+        InputLine::TooLong { beginning, end } => {
             let seen = Peeked::of(beginning);
             // Of an answer it is not an id that the client has given.
             let id = if seen.has_method { seen.request_id().or_else(|| last_id(end)) } else { None };
@@ -261,13 +200,14 @@ impl<'de> Visitor<'de> for &mut Peeked {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use rmcp::model::ErrorCode;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
     fn refused(text: &str) -> Option<(i32, Option<Value>)> {
-        let (error, id) = *message_of(&Line::Complete(text.as_bytes().to_vec())).err()?;
+        let (error, id) = *message_of(&InputLine::Complete(Bytes::copy_from_slice(text.as_bytes()))).err()?;
         Some((error.code.0, id.map(RequestId::into_json_value)))
     }
 
@@ -289,16 +229,20 @@ mod tests {
         ] {
             assert_eq!(refused(text), expected, "{text}");
         }
-        let marked =
-            Line::Complete(b"\xEF\xBB\xBF{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\r".to_vec());
+        let marked = InputLine::Complete(Bytes::from_static(
+            b"\xEF\xBB\xBF{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\r",
+        ));
         assert!(matches!(message_of(&marked), Ok(Some(_))));
-        assert!(message_of(&Line::Complete(b"\xff\xfe".to_vec())).is_err());
+        assert!(message_of(&InputLine::Complete(Bytes::from_static(b"\xff\xfe"))).is_err());
     }
 
     #[test]
     fn the_id_of_a_long_request_is_found_at_its_beginning_or_its_end() {
         let id = |beginning: &str, end: &str| {
-            let line = Line::TooLong { beginning: beginning.into(), end: end.into() };
+            let line = InputLine::TooLong {
+                beginning: Bytes::copy_from_slice(beginning.as_bytes()),
+                end: Bytes::copy_from_slice(end.as_bytes()),
+            };
             let (_, id) = *message_of(&line).expect_err("it is too long");
             id.map(RequestId::into_json_value)
         };

@@ -1,109 +1,22 @@
-//! Lines in, lines out.
-//!
-//! A line longer than the bound is skipped to its end and reported, so that one bad message costs one message. What
-//! waits to be written is bounded in bytes; a sender with more to write waits, in order.
+//! Lines to one side. What waits to be written is bounded in bytes; a sender with more to write waits, in order.
 
 use std::{io, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    io::{AsyncWrite, AsyncWriteExt},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
 };
 use tokio_util::sync::CancellationToken;
 
 /// The longest message, in bytes, with its line end. Longer ones are refused.
 pub const LINE_MAX_BYTES: usize = 16 << 20;
-/// How much of a line that is too long is kept, to find its id in.
-const PREFIX_BYTES: usize = 64 << 10;
 /// How much may wait to be written to one side.
 const QUEUE_MAX_BYTES: usize = 64 << 20;
 /// And how many lines.
 const QUEUE_MAX_LINES: usize = 64 << 10;
-/// What is read at once, at least.
-const CHUNK_BYTES: usize = 64 << 10;
 /// Short lines are written together up to this.
 const BATCH_BYTES: usize = 256 << 10;
-
-/// What was read.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::acp) enum InputLine {
-    /// A line, with its end.
-    Complete(Bytes),
-    /// A line longer than [`LINE_MAX_BYTES`]: its beginning. The rest was dropped.
-    TooLong(Bytes),
-}
-
-/// Reads lines.
-#[derive(Debug)]
-pub(in crate::acp) struct LineReader<R> {
-    from: R,
-    buffer: BytesMut,
-    /// Up to here there is no line end in the buffer.
-    searched: usize,
-    /// The beginning of a line that is being skipped.
-    skipping: Option<Bytes>,
-}
-
-impl<R: AsyncRead + Unpin> LineReader<R> {
-    pub(in crate::acp) fn new(from: R) -> Self {
-        Self { from, buffer: BytesMut::new(), searched: 0, skipping: None }
-    }
-
-    /// The next line; none at the end. May be dropped and called again without losing any.
-    pub(in crate::acp) async fn next(&mut self) -> io::Result<Option<InputLine>> {
-        loop {
-            if let Some(frame) = self.buffered_line() {
-                return Ok(Some(frame));
-            }
-            self.buffer.reserve(CHUNK_BYTES);
-            if self.from.read_buf(&mut self.buffer).await? == 0 {
-                return Ok(self.last_line());
-            }
-        }
-    }
-
-    fn buffered_line(&mut self) -> Option<InputLine> {
-        let end = memchr::memchr(b'\n', &self.buffer[self.searched..]);
-        let Some(end) = end.map(|at| self.searched + at + 1) else {
-            self.searched = self.buffer.len();
-            self.skip_when_too_long();
-            return None;
-        };
-        let line = self.buffer.split_to(end).freeze();
-        self.searched = 0;
-        match self.skipping.take() {
-            Some(beginning) => Some(InputLine::TooLong(beginning)),
-            None if line.len() > LINE_MAX_BYTES => Some(InputLine::TooLong(line.slice(..PREFIX_BYTES))),
-            None => Some(InputLine::Complete(line)),
-        }
-    }
-
-    fn skip_when_too_long(&mut self) {
-        if self.skipping.is_none() && self.buffer.len() > LINE_MAX_BYTES {
-            self.skipping = Some(Bytes::copy_from_slice(&self.buffer[..PREFIX_BYTES]));
-        }
-        if self.skipping.is_some() {
-            // A new one: the large one's memory goes.
-            self.buffer = BytesMut::new();
-            self.searched = 0;
-        }
-    }
-
-    /// What stood after the last line end. A line end is added: the writer has gone away.
-    fn last_line(&mut self) -> Option<InputLine> {
-        self.searched = 0;
-        if let Some(beginning) = self.skipping.take() {
-            return Some(InputLine::TooLong(beginning));
-        }
-        if self.buffer.is_empty() {
-            return None;
-        }
-        let mut rest = self.buffer.split();
-        rest.extend_from_slice(b"\n");
-        Some(InputLine::Complete(rest.freeze()))
-    }
-}
 
 /// The other side has gone away, or its writer has been given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -223,39 +136,9 @@ async fn write_batch<W: AsyncWrite + Unpin>(
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt;
+
     use super::*;
-
-    fn line(text: &[u8]) -> Option<InputLine> {
-        Some(InputLine::Complete(Bytes::copy_from_slice(text)))
-    }
-
-    #[tokio::test]
-    async fn lines_come_whole_and_the_last_one_gets_its_end() {
-        let mut lines = LineReader::new(&b"a\n\nbc\r\nd"[..]);
-        for expected in [&b"a\n"[..], b"\n", b"bc\r\n", b"d\n"] {
-            assert_eq!(lines.next().await.unwrap(), line(expected));
-        }
-        assert_eq!(lines.next().await.unwrap(), None);
-    }
-
-    #[tokio::test]
-    async fn a_line_that_is_too_long_costs_one_line() {
-        let mut text = vec![b'x'; LINE_MAX_BYTES + 5];
-        text.extend_from_slice(b"\nnext\n");
-        let mut lines = LineReader::new(&text[..]);
-        assert!(matches!(lines.next().await.unwrap(), Some(InputLine::TooLong(_))));
-        assert_eq!(lines.next().await.unwrap(), line(b"next\n"));
-    }
-
-    #[tokio::test]
-    async fn a_line_as_long_as_may_be_is_taken() {
-        let mut text = vec![b'x'; LINE_MAX_BYTES - 1];
-        text.push(b'\n');
-        let mut lines = LineReader::new(&text[..]);
-        assert!(
-            matches!(lines.next().await.unwrap(), Some(InputLine::Complete(line)) if line.len() == LINE_MAX_BYTES)
-        );
-    }
 
     #[tokio::test]
     async fn lines_are_written_in_order_and_a_reader_that_goes_away_is_noticed() {
