@@ -1,5 +1,5 @@
 //! Holds what the pages say about the code: tests that promises name, constants that limits name, files that pages
-//! point to, and that the index of decisions has each of them.
+//! point to, functions that the tour and the stories name, and that the index of decisions has each of them.
 //!
 //! Reads text and runs nothing. It cannot know whether a test holds its promise, only that it is there.
 
@@ -113,8 +113,8 @@ fn read_path(path: &Path) -> String {
 }
 
 #[test]
-fn every_constant_that_a_limit_names_is_there() {
-    let page = read("docs/internals/limits.md");
+fn every_constant_that_a_limit_or_a_clock_names_is_there() {
+    let page = read("docs/internals/limits.md") + &read("docs/internals/stories.md");
     let named: Vec<&str> =
         quoted(&page).filter(|word| word.starts_with("src/") && word.contains("::")).collect();
     assert!(named.len() > 10, "the names were not found");
@@ -123,7 +123,7 @@ fn every_constant_that_a_limit_names_is_there() {
         fs::read_to_string(root().join(file)).is_ok_and(|code| code.contains(constant))
     };
     let missing: Vec<&str> = named.into_iter().filter(|name| !is_there(name)).collect();
-    assert!(missing.is_empty(), "docs/internals/limits.md names these, which are not there: {missing:#?}");
+    assert!(missing.is_empty(), "limits.md or stories.md names these, which are not there: {missing:#?}");
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn every_option_that_the_readme_shows_is_in_the_help() {
 #[test]
 fn the_tour_leads_from_the_readme_to_the_code_in_four_clicks() {
     let page = read("docs/tour.md");
-    let stops: Vec<Vec<Stop>> = page.split("\n## ").skip(1).map(stops).collect();
+    let stops: Vec<Vec<Stop>> = page.split("\n## ").skip(1).map(|section| stops(section, "](../")).collect();
     assert_eq!(stops.len(), 10, "docs/tour.md has ten promises");
     for (number, path) in stops.iter().enumerate().map(|(at, path)| (at + 1, path)) {
         assert!((2..=5).contains(&path.len()), "promise {number} has {} stops", path.len());
@@ -224,13 +224,7 @@ fn the_tour_leads_from_the_readme_to_the_code_in_four_clicks() {
         let last = &path[path.len() - 1];
         assert!(last.file.starts_with("src/"), "promise {number} ends in the code: {}", last.file);
         for stop in path {
-            let text = flat(&read(&stop.file));
-            let sought = &stop.sought;
-            let is_there = match stop.file.ends_with(".rs") {
-                true => ["(", "<"].iter().any(|after| text.contains(&format!("fn {sought}{after}"))),
-                false => text.contains(sought),
-            };
-            assert!(is_there, "promise {number}: {} has no {sought:?}", stop.file);
+            assert!(stop.is_there(), "promise {number}: {} has no {:?}", stop.file, stop.sought);
         }
         for pair in path.windows(2) {
             let (from, to) = (read(&pair[0].file), &pair[1]);
@@ -241,16 +235,47 @@ fn the_tour_leads_from_the_readme_to_the_code_in_four_clicks() {
     }
 }
 
-/// A line of the tour: the file that it links to, and what a reader finds there, between backticks.
+/// A reader finds each file and each function of the stories, and the count of files is what the steps have.
+#[test]
+fn the_stories_name_files_and_functions_that_are_there_and_count_them() {
+    let page = read("docs/internals/stories.md");
+    let headed = page.replace("\n### ", "\n## ");
+    let stories: Vec<(&str, Vec<Stop>)> =
+        headed.split("\n## ").skip(1).map(|section| (section, stops(section, "](../../"))).collect();
+    let numbered = stories.iter().filter(|(section, _)| section.starts_with(|c: char| c.is_ascii_digit()));
+    assert_eq!(numbered.count(), 5, "docs/internals/stories.md has five stories");
+    for (section, steps) in stories.iter().filter(|(_, steps)| !steps.is_empty()) {
+        let title = section.lines().next().unwrap_or_default();
+        for step in steps {
+            let is_code = step.file.starts_with("src/") && step.file.ends_with(".rs");
+            assert!(is_code && step.is_there(), "{title}: {} has no {:?}", step.file, step.sought);
+        }
+        let files: BTreeSet<&str> = steps.iter().map(|step| step.file.as_str()).collect();
+        assert!(section.contains(&format!("**{} files**", files.len())), "{title}: {} files", files.len());
+    }
+}
+
+/// A line of the tour or of a story: the file that it links to, and what a reader finds there, between backticks.
 struct Stop {
     file: String,
     sought: String,
 }
 
-fn stops(section: &str) -> Vec<Stop> {
+impl Stop {
+    fn is_there(&self) -> bool {
+        let (text, sought) = (flat(&read(&self.file)), &self.sought);
+        match self.file.ends_with(".rs") {
+            true => ["(", "<"].iter().any(|after| text.contains(&format!("fn {sought}{after}"))),
+            false => text.contains(sought),
+        }
+    }
+}
+
+/// The stops of a section, whose links to files begin with `up`.
+fn stops(section: &str, up: &str) -> Vec<Stop> {
     let lines = section.lines().skip(1).filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
     let stop = |line: &str| {
-        let link = line.split("](../").nth(1)?.split([')', '#']).next()?;
+        let link = line.split(up).nth(1)?.split([')', '#']).next()?;
         let sought = line.split("): `").nth(1)?.split('`').next()?;
         Some(Stop { file: link.to_owned(), sought: sought.to_owned() })
     };
