@@ -50,7 +50,7 @@ const HELP_GROUPS: [(&str, &[&str]); 6] = [
     ),
     ("Policy and approval commands", &["init", "policy", "approvals"]),
     ("Audit commands", &["audit"]),
-    ("Agent and editor commands", &["acp", "mcp", "exec-server", "shell-wrapper", "acp-conformance"]),
+    ("Agent and editor commands", &["acp", "mcp", "exec-server", "shell-wrapper"]),
     ("Gateway and host commands", &["serve", "doctor", "reap", "completions", "man"]),
 ];
 
