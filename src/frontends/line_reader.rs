@@ -38,7 +38,7 @@ pub(crate) struct LineReader<R> {
     buffer: BytesMut,
     /// Up to here there is no line end in the buffer.
     searched: usize,
-    /// Of a line that is being dropped: its beginning.
+    /// The beginning of a line that is being dropped.
     dropping: Option<Bytes>,
 }
 

@@ -120,12 +120,23 @@ pub enum GoverningConflict {
 
 /// All that governs, whatever the policy says. The configuration's paths must be complete.
 pub(super) fn governing_paths(config: &Config, sandbox_program: &Path) -> Governing {
-    let programs = fs::read_link("/proc/self/exe").into_iter().chain([sandbox_program.to_owned()]).collect();
+    let own = fs::read_link("/proc/self/exe").ok();
+    // A command that makes a file where the program is looked for first, or puts another in the place of a link, would be the next one's
+    // sandbox.
+    let is_next_to_own = own.as_deref().and_then(Path::parent) == sandbox_program.parent()
+        && fs::symlink_metadata(sandbox_program).is_ok_and(|found| found.is_file());
+    let programs: Vec<PathBuf> = own.into_iter().chain([sandbox_program.to_owned()]).collect();
     let (programs, read_only_programs) = match config.die_with_gateway {
-        DieWithGateway::No => (programs, Vec::new()),
         // Of one caller's own gateway, which may well be what that one works on.
-        DieWithGateway::Yes => (Vec::new(), programs),
+        DieWithGateway::Yes if is_next_to_own => (Vec::new(), programs),
+        DieWithGateway::Yes | DieWithGateway::No => (programs, Vec::new()),
     };
+    let programs = programs.into_iter().map(|path| GoverningPath { kind: GoverningKind::Program, path });
+    Governing::new(configured_paths(config).chain(programs).collect(), read_only_programs)
+}
+
+/// What a configuration names.
+fn configured_paths(config: &Config) -> impl Iterator<Item = GoverningPath> {
     let metrics = match &config.metrics {
         Some(MetricsAddress::Unix { path, .. }) => Some(path.clone()),
         Some(MetricsAddress::Tcp(_)) | None => None,
@@ -144,9 +155,7 @@ pub(super) fn governing_paths(config: &Config, sandbox_program: &Path) -> Govern
         (GoverningKind::Socket, Some(config.listen.clone())),
         (GoverningKind::Socket, metrics),
     ];
-    let fixed = all.into_iter().filter_map(|(kind, path)| Some(GoverningPath { kind, path: path? }));
-    let programs = programs.into_iter().map(|path| GoverningPath { kind: GoverningKind::Program, path });
-    Governing::new(fixed.chain(programs).collect(), read_only_programs)
+    all.into_iter().filter_map(|(kind, path)| Some(GoverningPath { kind, path: path? }))
 }
 
 /// What a policy names: its files, which may be links, the files of its secrets and of trusted certificates, and the caches that it keeps.
@@ -178,12 +187,10 @@ pub(super) fn check_trust<'a>(all: impl IntoIterator<Item = &'a GoverningPath>) 
 
 /// As [`check_trust`], of what the gateway uses from its start on.
 pub(super) fn check_trust_at_start(config: &Config) -> Result<(), TrustError> {
-    // The user who starts the gateway has started the program: it is too late to trust it or not, and who can change that of the sandboxes
-    // can change it, too.
-    let listed = governing_paths(config, Path::new("/"));
-    let fixed = listed.fixed().iter().filter(|one| one.kind != GoverningKind::Program);
-    fixed.clone().try_for_each(check_path)?;
-    for one in fixed.filter(|one| one.kind == GoverningKind::State) {
+    // Not of the programs: the user who starts the gateway has started the one, and the other is compared with it where it is opened.
+    let named: Vec<GoverningPath> = configured_paths(config).collect();
+    check_trust(&named)?;
+    for one in named.iter().filter(|one| one.kind == GoverningKind::State) {
         check_entries(&one.path)?;
     }
     Ok(())

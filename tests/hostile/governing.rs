@@ -279,3 +279,35 @@ fn a_program_in_its_own_workspace_runs_and_is_covered() {
         assert!(!output.status.success() && said.contains("reaches the"), "{options:?}: {said}");
     }
 }
+
+/// Where a program is not looked for first, a command could make one that is found first.
+#[test]
+fn a_place_at_which_the_next_run_would_find_another_program_is_not_worked_in() {
+    for layout in ["libexec", "link"] {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        for name in ["bin", "libexec"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        copy_provost(&at("bin"));
+        fs::rename(at("bin/provost-sandbox"), at("libexec/provost-sandbox")).unwrap();
+        if layout == "link" {
+            symlink("../libexec/provost-sandbox", at("bin/provost-sandbox")).unwrap();
+        }
+        let run = |root: &Path| {
+            let mut run = Command::new(at("bin/provost"));
+            run.current_dir(root).args(["run", "--", "sh", "-c", "ln -sf /bin/true bin/provost-sandbox"]);
+            run.output().unwrap()
+        };
+        // Elsewhere it works.
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::create_dir(elsewhere.path().join("bin")).unwrap();
+        let ran = run(elsewhere.path());
+        assert!(ran.status.success(), "{layout}: {}", String::from_utf8_lossy(&ran.stderr));
+        let before = fs::read_link(at("bin/provost-sandbox")).ok();
+        let refused = run(directory.path());
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(125) && said.contains("gateway's program"), "{layout}: {said}");
+        assert_eq!(fs::read_link(at("bin/provost-sandbox")).ok(), before, "{layout}");
+    }
+}

@@ -250,6 +250,20 @@ fn a_step_that_the_kernel_refuses_is_named_and_leaves_nothing() {
     place.assert_nothing_is_left_of("sbx_refused", "refused");
 }
 
+#[test]
+fn a_launcher_that_says_nothing_is_given_up_and_one_of_another_build_is_named() {
+    let place = Place::new();
+    for (script, is_named) in [("#!/bin/sh\nexec sleep 600\n", false), ("#!/bin/sh\nexit 78\n", true)] {
+        let (host, spec) = (place.host_with(script), place.spec("sbx_silent"));
+        let state = place.state.path().to_owned();
+        let (done, result) = std::sync::mpsc::sync_channel(1);
+        std::thread::spawn(move || done.send(launch::launch_blocking(&host, &state, spec).map(drop)));
+        let failed = result.recv_timeout(Duration::from_secs(120)).expect("it is given up").unwrap_err();
+        assert_eq!(matches!(failed, LaunchError::Program(_)), is_named, "{script}: {failed:?}");
+        place.assert_nothing_is_left_of("sbx_silent", script);
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_supervisor_that_dies_in_its_set_up_leaves_nothing() {

@@ -25,12 +25,14 @@ use nix::{
 };
 
 use super::descendants::{self, Signalled};
-use crate::sys::{
-    fdpass::FrameReceiver,
-    file, signals,
-    wait::{self, ExitStatus, ReapResult, WaitTarget},
+use crate::{
+    sys::{
+        fdpass::FrameReceiver,
+        file, signals,
+        wait::{self, ExitStatus, ReapResult, WaitTarget},
+    },
+    wire::subreaper::{GRACE_S, KILL_LIMIT_S},
 };
-use crate::wire::subreaper::{GRACE_S, KILL_LIMIT_S};
 
 const EXIT_DONE: i32 = 0;
 const EXIT_NO_SOCKET: i32 = 70;

@@ -72,11 +72,9 @@ impl Launcher {
         }
     }
 
-    /// Whether it has ended because its program is of another build. It answers nothing then, and ends at once.
-    pub(crate) fn is_of_other_build(&self) -> bool {
-        let Some(process) = &self.process else { return false };
-        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
-        matches!(waitid(Id::Pid(id_of(process)), look), Ok(WaitStatus::Exited(_, EXIT_OTHER_BUILD)))
+    /// Ends a launch that has failed. Whether its program has ended it, because it is of another build.
+    pub(crate) fn discard(mut self) -> bool {
+        self.process.take().is_some_and(|process| kill_and_reap(id_of(&process)))
     }
 
     fn is_alive(&self) -> bool {
@@ -93,21 +91,25 @@ fn id_of(process: &Child) -> Pid {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        let Some(process) = &self.process else { return };
-        let group = id_of(process);
-        // A fork in progress is killed with the group or fails for the pending signal (fork(2)).
-        kill_process_group(group);
-        // A process that hangs in the kernel must be reaped later, without blocking the caller.
-        let (done, reaped) = mpsc::sync_channel(1);
-        let reaper = std::thread::Builder::new().name("reaper".into()).spawn(move || {
-            reap_all(group);
-            // The receiver may have timed out.
-            let _ = done.send(());
-        });
-        match reaper {
-            Ok(_) => drop(reaped.recv_timeout(REAP_TIMEOUT)),
-            Err(_) => reap_all(group),
+        if let Some(process) = &self.process {
+            kill_and_reap(id_of(process));
         }
+    }
+}
+
+/// Kills a launch and reaps it, and waits for that no longer than [`REAP_TIMEOUT`]. Whether the launcher had ended as one of another build.
+fn kill_and_reap(group: Pid) -> bool {
+    // A fork in progress is killed with the group or fails for the pending signal (fork(2)).
+    kill_process_group(group);
+    // A process that hangs in the kernel must be reaped later, without blocking the caller.
+    let (done, reaped) = mpsc::sync_channel(1);
+    let reaper = std::thread::Builder::new().name("reaper".into()).spawn(move || {
+        // The receiver may have timed out.
+        let _ = done.send(reap_all(group));
+    });
+    match reaper {
+        Ok(_) => reaped.recv_timeout(REAP_TIMEOUT).unwrap_or(false),
+        Err(_) => reap_all(group),
     }
 }
 
@@ -123,10 +125,17 @@ fn kill_process_group(group: Pid) {
     let _ = killpg(group, Signal::SIGKILL);
 }
 
-/// Reaps until no child is left in the group (`ECHILD`).
-fn reap_all(group: Pid) {
+/// Reaps until no child is left in the group (`ECHILD`). Whether its leader had exited as one of another build.
+fn reap_all(group: Pid) -> bool {
     let all = WaitPidFlag::WEXITED | WaitPidFlag::__WALL;
-    while matches!(waitid(Id::PGid(group), all), Ok(_) | Err(Errno::EINTR)) {}
+    let mut is_of_other_build = false;
+    loop {
+        match waitid(Id::PGid(group), all) {
+            Ok(status) => is_of_other_build |= status == WaitStatus::Exited(group, EXIT_OTHER_BUILD),
+            Err(Errno::EINTR) => {}
+            Err(_) => return is_of_other_build,
+        }
+    }
 }
 
 /// Holds at most one launcher that waits.

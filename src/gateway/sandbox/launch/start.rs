@@ -184,14 +184,11 @@ fn run_launcher(prepared: PreparedLaunch) -> Result<UnclaimedSandbox, LaunchErro
     };
     match answer {
         Ok((answer, processes)) => Ok(conclude(&answer, processes, launcher, prepared)),
-        Err(_) if launcher.is_of_other_build() => {
-            Err(ProgramError::OtherBuild(prepared.program.path().to_owned()).into())
-        }
-        Err(error) => {
-            // Kill the processes first: a supervisor that was not reported may hang in the sandbox's cgroups.
-            drop(launcher);
-            Err(error)
-        }
+        // The processes are killed first: a supervisor that was not reported may hang in the sandbox's cgroups.
+        Err(error) => match launcher.discard() {
+            true => Err(ProgramError::OtherBuild(prepared.program.path().to_owned()).into()),
+            false => Err(error),
+        },
     }
 }
 
