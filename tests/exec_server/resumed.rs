@@ -26,6 +26,17 @@ struct Received {
 }
 
 impl Received {
+    /// Starts a shell line, and breaks the connection when this has come.
+    fn until_cut_off(peer: &mut Peer, line: &str, written: &str) -> Self {
+        let params = peer.command("p", &["sh", "-c", line]);
+        peer.result("process/start", params);
+        peer.until_written("p", written);
+        let mut received = Self::default();
+        received.take(peer);
+        peer.socket().break_off();
+        received
+    }
+
     /// All that has come as notifications.
     fn take(&mut self, peer: &mut Peer) {
         for message in std::mem::take(&mut peer.seen) {
@@ -96,12 +107,7 @@ fn a_client_that_comes_back_has_every_byte_once_also_of_what_was_written_while_i
     let server = ListeningServer::start(&gateway, &[]);
     let (mut peer, session) = server.client();
     let line = format!("seq 1000; until [ -e go ]; do sleep 0.05; done; seq 1001 {COUNT}; exit 7");
-    let params = peer.command("p", &["sh", "-c", &line]);
-    peer.result("process/start", params);
-    peer.until_written("p", "1000\n");
-    let mut received = Received::default();
-    received.take(&mut peer);
-    peer.socket().break_off();
+    let mut received = Received::until_cut_off(&mut peer, &line, "1000\n");
     // More than is kept: the command has to wait for its client.
     fs::write(server.workspace.join("go"), "").expect("the workspace is ours");
     let mut peer = server.returning(&session);
@@ -132,12 +138,7 @@ fn what_was_lost_with_a_connection_is_kept_although_the_client_has_what_came_lat
     let wait = |name: &str| format!("until [ -e {name} ]; do sleep 0.05; done");
     let (lost, later) = (wait("lost"), wait("later"));
     let line = format!("echo 1; {lost}; seq 2 9000; touch gone; {later}; seq 9001 {LATER}; exit 7");
-    let params = peer.command("p", &["sh", "-c", &line]);
-    peer.result("process/start", params);
-    peer.until_written("p", "1\n");
-    let mut received = Received::default();
-    received.take(&mut peer);
-    peer.socket().break_off();
+    let mut received = Received::until_cut_off(&mut peer, &line, "1\n");
     drop(peer);
     fs::write(server.workspace.join("lost"), "").expect("the workspace is ours");
     let begun = Instant::now();
@@ -170,12 +171,7 @@ fn a_process_that_ended_while_its_client_was_away_is_read_with_its_exit_code() {
     let server = ListeningServer::start(&gateway, &[]);
     let (mut peer, session) = server.client();
     let line = "echo before; until [ -e go ]; do sleep 0.05; done; echo after; touch gone; exit 5";
-    let params = peer.command("p", &["sh", "-c", line]);
-    peer.result("process/start", params);
-    peer.until_written("p", "before\n");
-    let mut received = Received::default();
-    received.take(&mut peer);
-    peer.socket().break_off();
+    let mut received = Received::until_cut_off(&mut peer, line, "before\n");
     drop(peer);
     fs::write(server.workspace.join("go"), "").expect("the workspace is ours");
     let mut peer = server.returning(&session);
