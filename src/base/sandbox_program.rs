@@ -95,6 +95,8 @@ pub struct SandboxProgram {
     path: PathBuf,
     /// What is executed: the open file, by its name in /proc/self/fd, or a path.
     executed: PathBuf,
+    /// Another one that is made would be found before it.
+    can_be_preceded: bool,
     _file: Option<File>,
 }
 
@@ -112,11 +114,10 @@ impl SandboxProgram {
         for directory in [own_directory, &libexec] {
             match Self::open_checked(&running, directory.join(NAME)) {
                 Err(ProgramError::Open { source, .. }) if is_missing(&source) => {}
+                found if directory == own_directory => return found,
                 found => {
-                    if directory != own_directory {
-                        check_owner(&metadata(own_directory)?, &metadata(directory)?, directory)?;
-                    }
-                    return found;
+                    check_owner(&metadata(own_directory)?, &metadata(directory)?, directory)?;
+                    return found.map(|found| Self { can_be_preceded: true, ..found });
                 }
             }
         }
@@ -142,19 +143,25 @@ impl SandboxProgram {
         }
         check_owner(running, &found, &path)?;
         let executed = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
-        Ok(Self { path, executed, _file: Some(file) })
+        Ok(Self { path, executed, can_be_preceded: false, _file: Some(file) })
     }
 
     /// Executes what has this name when a process is started, and trusts it.
     #[must_use]
     pub fn at(path: PathBuf) -> Self {
-        Self { executed: path.clone(), path, _file: None }
+        Self { executed: path.clone(), path, can_be_preceded: false, _file: None }
     }
 
     /// Its name.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether a file that is made where the search begins, or that takes the place of a link, would be found instead of it.
+    #[must_use]
+    pub fn can_be_preceded(&self) -> bool {
+        self.can_be_preceded || !std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.is_file())
     }
 
     /// What starts a process of it. `name`: which one, its `argv[0]`.

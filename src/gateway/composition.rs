@@ -61,7 +61,7 @@ impl Gateway {
         path_trust::check_trust(&named_paths)?;
         let policy = Arc::new(ActivePolicy::new(loaded, policy_reload::now_unix_ms()));
         let state = StateDirectory::open(&config.state)?;
-        let governing = Arc::new(path_trust::governing_paths(config, program.path()));
+        let governing = Arc::new(path_trust::governing_paths(config, &program));
         let recorder = journal_lifecycle::open(config.journal.as_ref(), &state.directory)?;
         journal_lifecycle::record_start(&recorder, &policy.current());
         let ids = host_ids::HostIdRange::new(

@@ -20,6 +20,7 @@ use crate::{
         governing::{Governing, GoverningError, GoverningKind, GoverningPath},
         path_walk,
     },
+    sandbox_program::SandboxProgram,
     session::{SessionId, Sessions},
 };
 
@@ -119,16 +120,13 @@ pub enum GoverningConflict {
 }
 
 /// All that governs, whatever the policy says. The configuration's paths must be complete.
-pub(super) fn governing_paths(config: &Config, sandbox_program: &Path) -> Governing {
-    let own = fs::read_link("/proc/self/exe").ok();
-    // A command that makes a file where the program is looked for first, or puts another in the place of a link, would be the next one's
-    // sandbox.
-    let is_next_to_own = own.as_deref().and_then(Path::parent) == sandbox_program.parent()
-        && fs::symlink_metadata(sandbox_program).is_ok_and(|found| found.is_file());
-    let programs: Vec<PathBuf> = own.into_iter().chain([sandbox_program.to_owned()]).collect();
+pub(super) fn governing_paths(config: &Config, sandbox_program: &SandboxProgram) -> Governing {
+    let own = fs::read_link("/proc/self/exe").into_iter();
+    let programs: Vec<PathBuf> = own.chain([sandbox_program.path().to_owned()]).collect();
     let (programs, read_only_programs) = match config.die_with_gateway {
-        // Of one caller's own gateway, which may well be what that one works on.
-        DieWithGateway::Yes if is_next_to_own => (Vec::new(), programs),
+        // Of one caller's own gateway, which may well be what that one works on. What a command makes in the program's stead must not be
+        // the next one's sandbox.
+        DieWithGateway::Yes if !sandbox_program.can_be_preceded() => (Vec::new(), programs),
         DieWithGateway::Yes | DieWithGateway::No => (programs, Vec::new()),
     };
     let programs = programs.into_iter().map(|path| GoverningPath { kind: GoverningKind::Program, path });
