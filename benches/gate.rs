@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use attack::{Attack, run_outside};
 use sandbox::{Gateway, Sandbox, profile};
-use support::machine;
+use support::{machine, statistics::print_aim};
 
 const PROGRAM: &str = "/bin/true";
 
@@ -108,6 +108,8 @@ fn one_exec() {
     }
     let added = middle(&took[3], 0) - middle(&took[1], 0);
     println!("\nThe gate adds {added:.0} us to an exec at the median.\n");
+    print_aim("the gate adds at most 200 µs to an exec", &format!("{added:.0} µs"), added <= 200.0);
+    println!();
 }
 
 fn many_processes() {
@@ -135,4 +137,7 @@ fn many_processes() {
     println!("|---|---|---|");
     println!("| without a gate | {without:.3} | 1 |");
     println!("| with a gate | {with:.3} | {:.2} |", with / without);
+    let slower = (with / without - 1.0) * 100.0;
+    let aim = format!("a make of {count} small processes is at most 25 % slower with the gate");
+    print_aim(&aim, &format!("{slower:.0} %"), slower <= 25.0);
 }

@@ -17,21 +17,24 @@ use provost::journal::{
     verify,
 };
 
-#[path = "support/statistics.rs"]
-#[allow(dead_code)]
-mod statistics;
+#[allow(dead_code, reason = "each benchmark uses its part")]
+mod support;
 
-use statistics::Samples;
+use support::{machine, statistics::Samples};
 
 const THREADS: u64 = 64;
 
 fn main() {
-    if !std::env::args().any(|argument| argument == "--bench") {
-        println!("SKIPPED: a benchmark, run by `cargo bench`");
+    if !support::asked_to_measure() {
         return;
     }
-    let records = std::env::args().skip_while(|argument| argument != "--records").nth(1);
-    let records: u64 = records.and_then(|number| number.parse().ok()).unwrap_or(5_000);
+    println!("## The journal\n");
+    machine::print_facts();
+    let records = support::number("records", 5_000) as u64;
+    println!(
+        "| sync | one record, median µs | p99 µs | two together, median µs | p99 µs | {THREADS} threads, records/s | verified, records/s |"
+    );
+    println!("|---|---:|---:|---:|---:|---:|---:|");
     let within = Duration::from_millis(50);
     let rules = [("batch", SyncRule::Batch { within }), ("always", SyncRule::Always), ("off", SyncRule::Off)];
     for (name, sync) in rules {
@@ -59,12 +62,11 @@ fn main() {
         assert!(report.faults.is_empty(), "{report:?}");
         let verified = report.records as f64 / begun.elapsed().as_secs_f64();
         println!(
-            "{name:>6}: one p50 {:?} p99 {:?}; two together p50 {:?} p99 {:?}; {THREADS} threads {rate:.0} records/s; \
-             verified {verified:.0} records/s",
-            single.median(),
-            single.percentile(99),
-            pair.median(),
-            pair.percentile(99),
+            "| {name} | {} | {} | {} | {} | {rate:.0} | {verified:.0} |",
+            single.median().as_micros(),
+            single.percentile(99).as_micros(),
+            pair.median().as_micros(),
+            pair.percentile(99).as_micros(),
         );
     }
 }

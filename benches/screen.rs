@@ -1,6 +1,9 @@
 //! What a screen costs: memory of an idle terminal's screen, the time from a byte in the ring to the picture of it, and how
 //! fast output is taken in.
 
+#[allow(dead_code, reason = "each benchmark uses its part")]
+mod support;
+
 use std::{
     fs::File,
     io::Write as _,
@@ -90,6 +93,12 @@ fn pid_of(process: &OwnedFd) -> i32 {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
+    if !support::asked_to_measure() {
+        return;
+    }
+    println!("## The screen process\n");
+    support::machine::print_facts();
+    println!("| what | |\n|---|---:|");
     let directory = tempfile::tempdir().unwrap();
     let mut supervisor = Command::new("sleep").arg("600").spawn().unwrap();
     let pidfd = namespace::open_pidfd(nix::unistd::Pid::from_raw(supervisor.id().cast_signed())).unwrap();
@@ -102,7 +111,7 @@ async fn main() {
         cgroup: &SandboxCgroup::absent(),
     };
     let started = launch_blocking(&host, &launch).unwrap();
-    println!("start of a screen process: {:.1} ms", began.elapsed().as_secs_f64() * 1e3);
+    println!("| start of a screen process | {:.1} ms |", began.elapsed().as_secs_f64() * 1e3);
     let pid = pid_of(&started.process);
     let observer: Arc<dyn ScreenObserver> = Arc::new(Nobody);
     let observer: Weak<dyn ScreenObserver> = Arc::downgrade(&observer);
@@ -119,7 +128,8 @@ async fn main() {
         outputs.push(output);
     }
     let each = (resident_kib(pid) - before) as f64 / TERMINALS as f64;
-    println!("memory of an idle screen of 80x24: {each:.0} KiB (the process before the first: {before} KiB)");
+    println!("| memory of the process without a screen | {before} KiB |");
+    println!("| memory of an idle screen of 80x24 | {each:.0} KiB |");
 
     let mut output = Output::add(&link, "latency").await;
     link.snapshot("latency").await.unwrap();
@@ -137,11 +147,9 @@ async fn main() {
         times.push(began.elapsed());
     }
     times.sort();
-    println!(
-        "from a byte to its picture: median {:?}, p99 {:?}",
-        times[UPDATES / 2],
-        times[UPDATES * 99 / 100]
-    );
+    let at = |percent: usize| times[UPDATES * percent / 100].as_micros();
+    println!("| from a byte to its picture, median | {} µs |", at(50));
+    println!("| from a byte to its picture, p99 | {} µs |", at(99));
 
     let line =
         b"\x1b[32m2026-11-23\x1b[0m INFO some line of a log, as long as most of them are, number 12345\r\n";
@@ -153,7 +161,7 @@ async fn main() {
         link.snapshot("latency").await.unwrap();
     }
     let rate = flood.len() as f64 / began.elapsed().as_secs_f64() / 1e6;
-    println!("output taken in: {rate:.0} MB/s");
+    println!("| output taken in | {rate:.0} MB/s |");
     assert_eq!(link.snapshot("latency").await.unwrap().1.built_from, 0, "nothing was missed");
     let _ = supervisor.kill();
     let _ = supervisor.wait();

@@ -102,6 +102,7 @@ async fn one_command(gateway: &Gateway) {
     ];
     rows.extend(whole.into_iter().zip(whole_took).map(|(peer, samples)| Row { name: peer.name, samples }));
     statistics::print_durations(&rows);
+    print_aims(&rows);
     println!(
         "Gateway: resident {} → {} KiB, descriptors {} → {}, over {} commands.\n",
         before.resident_kib,
@@ -110,6 +111,34 @@ async fn one_command(gateway: &Gateway) {
         after.descriptors,
         2 * rounds + rounds.div_ceil(every),
     );
+}
+
+fn print_aims(rows: &[Row]) {
+    let seconds = |row: &Row| row.samples.median().as_secs_f64();
+    let (bare, warm, three, cold) =
+        (seconds(&rows[0]), seconds(&rows[1]), seconds(&rows[2]), seconds(&rows[3]));
+    let over_bare = [("`Run`", warm), ("three calls", three)];
+    for (name, took) in over_bare {
+        let ratio = took / bare;
+        statistics::print_aim(
+            &format!("a warm command by {name} takes at most twice a bare one"),
+            &format!("{ratio:.2}"),
+            ratio <= 2.0,
+        );
+    }
+    if let Some(bwrap) = rows.iter().find(|row| row.name.starts_with("`bwrap")).map(seconds) {
+        let (faster, cold) = (bwrap / warm, cold / bwrap);
+        statistics::print_aim(
+            "a warm command is at least 4 times as fast as `bwrap --unshare-all`",
+            &format!("{faster:.1}"),
+            faster >= 4.0,
+        );
+        statistics::print_aim(
+            "the first command of a session takes no longer than `bwrap --unshare-all`",
+            &format!("{cold:.2}"),
+            cold <= 1.0,
+        );
+    }
 }
 
 fn row(name: &str, samples: Samples) -> Row {
@@ -153,7 +182,12 @@ async fn sustained(gateway: &Gateway) {
         let rate = statistics::median(rates);
         println!("| {name} | {rate:.0} | {:.2} |", rate / bare);
     }
-    println!();
+    let share = statistics::median(&rates[1]) / bare;
+    statistics::print_aim(
+        "one session sustains at least half of the bare rate",
+        &format!("{share:.2}"),
+        share >= 0.5,
+    );
 }
 
 fn bare_rate(turn: Duration, callers: usize) -> f64 {

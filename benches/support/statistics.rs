@@ -68,3 +68,8 @@ pub fn median(numbers: &[f64]) -> f64 {
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
+
+/// Prints whether an aim is met, as one line that the page of all benchmarks makes a row of.
+pub fn print_aim(aim: &str, result: &str, is_met: bool) {
+    println!("\nAim: {aim} | {result} | {}", if is_met { "met" } else { "**missed**" });
+}

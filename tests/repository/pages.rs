@@ -215,9 +215,9 @@ fn every_option_that_the_readme_shows_is_in_the_help() {
 /// A reader follows at most four links from the README to the code that keeps a promise.
 #[test]
 fn the_tour_leads_from_the_readme_to_the_code_in_four_clicks() {
-    let page = read("docs/tour.md");
-    let stops: Vec<Vec<Stop>> = page.split("\n## ").skip(1).map(|section| stops(section, "](../")).collect();
-    assert_eq!(stops.len(), 10, "docs/tour.md has ten promises");
+    let page = read("docs/internals/tour.md");
+    let stops: Vec<Vec<Stop>> = page.split("\n## ").skip(1).map(stops).collect();
+    assert_eq!(stops.len(), 10, "docs/internals/tour.md has ten promises");
     for (number, path) in stops.iter().enumerate().map(|(at, path)| (at + 1, path)) {
         assert!((2..=5).contains(&path.len()), "promise {number} has {} stops", path.len());
         assert_eq!(path[0].file, "README.md", "promise {number} begins at the README");
@@ -241,7 +241,7 @@ fn the_stories_name_files_and_functions_that_are_there_and_count_them() {
     let page = read("docs/internals/stories.md");
     let headed = page.replace("\n### ", "\n## ");
     let stories: Vec<(&str, Vec<Stop>)> =
-        headed.split("\n## ").skip(1).map(|section| (section, stops(section, "](../../"))).collect();
+        headed.split("\n## ").skip(1).map(|section| (section, stops(section))).collect();
     let numbered = stories.iter().filter(|(section, _)| section.starts_with(|c: char| c.is_ascii_digit()));
     assert_eq!(numbered.count(), 5, "docs/internals/stories.md has five stories");
     for (section, steps) in stories.iter().filter(|(_, steps)| !steps.is_empty()) {
@@ -271,11 +271,11 @@ impl Stop {
     }
 }
 
-/// The stops of a section, whose links to files begin with `up`.
-fn stops(section: &str, up: &str) -> Vec<Stop> {
+/// The stops of a section of a page in docs/internals.
+fn stops(section: &str) -> Vec<Stop> {
     let lines = section.lines().skip(1).filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
     let stop = |line: &str| {
-        let link = line.split(up).nth(1)?.split([')', '#']).next()?;
+        let link = line.split("](../../").nth(1)?.split([')', '#']).next()?;
         let sought = line.split("): `").nth(1)?.split('`').next()?;
         Some(Stop { file: link.to_owned(), sought: sought.to_owned() })
     };
