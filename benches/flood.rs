@@ -7,9 +7,6 @@
 //! of the rounds at a time. Needs root, for the other uid.
 //! `cargo bench --bench flood -- [--rounds N] [--only WORD]`
 
-#[path = "../tests/support/attack.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod attack;
 #[allow(dead_code, reason = "each benchmark uses its part")]
 mod support;
 
@@ -28,17 +25,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use attack::Attack;
 use nix::{
     mount::{MntFlags, MsFlags, mount, umount2},
     unistd::{Uid, seteuid},
 };
-use provost::proto::v1::CreateSessionRequest;
-use support::{
-    gateway::{self, Gateway},
-    machine,
-    statistics::Samples,
-};
+use provost_test_support::{Attack, Gateway};
+use support::{gateway, machine, statistics::Samples};
 
 const ATTACKER: u32 = 54_322;
 /// Bytes of arguments of a large request.
@@ -105,14 +97,14 @@ async fn measure(name: &str, begin: impl Fn(&Place) -> Attacking) {
         return;
     }
     let rounds = support::number("rounds", 1_000) / PARTS;
-    let (gateway, other) = (Gateway::start().await, Gateway::start().await);
+    let (gateway, other) = (gateway::start(), gateway::start());
     let (place, elsewhere) = (Place::open(&gateway).await, Place::open(&other).await);
-    let mut client = gateway.connect().await;
-    let session = gateway.open_session(&mut client).await;
+    let mut client = gateway::connect(&gateway).await;
+    let session = gateway::open_session(&gateway, &mut client).await;
     for _ in 0..20 {
         gateway::run(&mut client, gateway::command(&session, &["true"])).await;
     }
-    let memory_before = resident_mib(gateway.pid());
+    let memory_before = gateway.process().resident_bytes() >> 20;
     let mut memory_during = 0;
     let mut samples: [Samples; 3] = Default::default();
     for _ in 0..PARTS {
@@ -125,7 +117,7 @@ async fn measure(name: &str, begin: impl Fn(&Place) -> Attacking) {
         commands(&mut client, &session, rounds / 10, &mut Samples::default()).await;
         let attacking = begin(&place);
         commands(&mut client, &session, rounds, near).await;
-        memory_during = memory_during.max(resident_mib(gateway.pid()));
+        memory_during = memory_during.max(gateway.process().resident_bytes() >> 20);
         drop(attacking);
         commands(&mut client, &session, rounds / 10, &mut Samples::default()).await;
     }
@@ -145,12 +137,6 @@ async fn commands(client: &mut provost::client::Client, session: &str, rounds: u
     }
 }
 
-fn resident_mib(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) / 1_024
-}
-
 /// A gateway's directory, open to the attacker, and a terminal of the attacker's there.
 struct Place {
     directory: PathBuf,
@@ -160,28 +146,15 @@ struct Place {
 
 impl Place {
     async fn open(gateway: &Gateway) -> Self {
-        let socket = PathBuf::from(gateway.address().trim_start_matches("unix:"));
-        let directory = gateway.workspace().parent().expect("it lies in the gateway's directory").to_owned();
-        fs::set_permissions(&directory, Permissions::from_mode(0o755)).expect("it is ours");
-        fs::set_permissions(&socket, Permissions::from_mode(0o666)).expect("it is ours");
+        let (socket, directory) = (gateway.socket.clone(), gateway.directory().to_owned());
         let work = directory.join("attacker");
         fs::create_dir(&work).expect("a directory can be made");
         chown(&work, Some(ATTACKER), Some(ATTACKER)).expect("root can give it away");
         // The kernel reports the uid that connects.
         seteuid(Uid::from_raw(ATTACKER)).expect("root can be another");
-        let mut client = gateway.connect().await;
+        let mut client = gateway::connect(gateway).await;
         seteuid(Uid::from_raw(0)).expect("and root again");
-        let roots = vec![work.display().to_string()];
-        let request = CreateSessionRequest { roots, ..Default::default() };
-        let session = client
-            .sessions
-            .create_session(request)
-            .await
-            .expect("a session")
-            .into_inner()
-            .session
-            .expect("it is set")
-            .id;
+        let session = gateway::open_session_in(&mut client, work).await;
         let zeros = ["head", "-c", &OUTPUT_BYTES.to_string(), "/dev/zero"];
         let terminal = gateway::create_and_wait(&mut client, gateway::command(&session, &zeros)).await;
         Self { directory, socket, terminal }

@@ -4,9 +4,6 @@
 //! All candidates take turns, so that other load on the machine slows all of them alike.
 //! `cargo bench --bench gate -- [--rounds N] [--execs N] [--processes N]`
 
-#[path = "../tests/support/attack.rs"]
-#[allow(dead_code, reason = "for attacks")]
-mod attack;
 #[path = "../tests/runtime/client.rs"]
 #[allow(dead_code, reason = "for tests")]
 mod client;
@@ -18,7 +15,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use attack::{Attack, run_outside};
+use provost_test_support::{Attack, run_outside};
 use sandbox::{Gateway, Sandbox, profile};
 use support::{machine, statistics::print_aim};
 

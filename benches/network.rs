@@ -12,10 +12,12 @@ use std::{
     io::{BufRead as _, BufReader},
     path::Path,
     process::{Child, Command, Stdio},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use support::machine;
+use provost_test_support::{Gateway, Options, Process};
+use support::{gateway, machine};
 use tempfile::TempDir;
 
 const ADDRESS: &str = "127.83.251.1";
@@ -96,9 +98,9 @@ fn main() {
     println!("## Network by name\n");
     machine::print_facts();
     let directory = tempfile::Builder::new().prefix("provost-bench-").tempdir().expect("a directory");
-    let bench = Bench { sizes: [requests, mib, tunnels].map(|size| size.to_string()), directory };
+    let sizes = [requests, mib, tunnels].map(|size| size.to_string());
+    let bench = Bench { sizes, gateway: start_gateway(directory.path()), directory };
     let _server = bench.server();
-    let _gateway = bench.gateway();
     let peers = bench.peers();
     let mut candidates = vec!["direct", "provost"];
     candidates.extend(peers.iter().map(|(name, _)| *name));
@@ -133,16 +135,8 @@ fn main() {
 
 /// What the net processes that run take together.
 fn carrying_kib() -> u64 {
-    let processes = fs::read_dir("/proc").expect("it is there").flatten();
-    let is_one = |path: &Path| {
-        fs::read_to_string(path.join("comm")).is_ok_and(|name| name.trim_end() == "provost-net")
-    };
-    let resident = |path: &Path| {
-        let status = fs::read_to_string(path.join("status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        line.split_whitespace().next()?.parse::<u64>().ok()
-    };
-    processes.map(|entry| entry.path()).filter(|path| is_one(path)).filter_map(|path| resident(&path)).sum()
+    let processes = Process::all_marked("");
+    processes.iter().filter(|one| one.field("Name") == "provost-net").map(|one| one.kib("VmRSS")).sum()
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -155,16 +149,31 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A gateway ends its sessions at this signal; killed, it would leave them for the next one.
-        let pid = nix::unistd::Pid::from_raw(self.0.id().cast_signed());
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
+        let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 struct Bench {
     sizes: [String; 3],
+    gateway: Arc<Gateway>,
     directory: TempDir,
+}
+
+/// A gateway that lets sandboxes reach the server by a name.
+fn start_gateway(directory: &Path) -> Arc<Gateway> {
+    let hosts = directory.join("hosts");
+    fs::write(&hosts, format!("{ADDRESS} bench.test\n")).expect("a file");
+    let config = Some(format!("[names]\nhosts = \"{}\"\n", hosts.display()));
+    gateway::start_with(Options { policy: Some(allow_server), config, ..Options::default() })
+}
+
+fn allow_server(policy: &mut toml::Table) {
+    let rule = format!(
+        "id = \"bench\"\ndecision = \"allow\"\nhost = [\"bench.test\"]\naddress = [\"127.83.0.0/16\"]\nport = [{PORT}]\ntunnel = \"any\"\n"
+    );
+    let rule: toml::Table = rule.parse().expect("the rule is TOML");
+    policy["connect"].as_array_mut().expect("the shipped policy has such rules").push(rule.into());
 }
 
 impl Bench {
@@ -182,35 +191,6 @@ impl Bench {
         let out = server.stdout.take().expect("a pipe");
         BufReader::new(out).read_line(&mut line).expect("the server says that it is ready");
         Running(server)
-    }
-
-    fn gateway(&self) -> Running {
-        fs::create_dir(self.at("policies")).expect("a directory");
-        fs::create_dir(self.at("work")).expect("a directory");
-        let rule = format!(
-            "[[connect]]\nid = \"bench\"\ndecision = \"allow\"\nhost = [\"bench.test\"]\naddress = [\"127.83.0.0/16\"]\nport = [{PORT}]\ntunnel = \"any\"\n"
-        );
-        let policy = format!("{}\n{rule}", include_str!("../policies/default.toml"));
-        fs::write(self.at("policies/default.toml"), policy).expect("a file");
-        fs::write(self.at("hosts"), format!("{ADDRESS} bench.test\n")).expect("a file");
-        fs::write(self.at("config.toml"), format!("[names]\nhosts = \"{}\"\n", self.at("hosts").display()))
-            .expect("a file");
-        let gateway = Command::new(env!("CARGO_BIN_EXE_provost"))
-            .args(["serve", "--listen", &self.address(), "--state"])
-            .arg(self.at("state"))
-            .arg("--policies")
-            .arg(self.at("policies"))
-            .arg("--config")
-            .arg(self.at("config.toml"))
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the gateway can be started");
-        await_path(&self.at("provost.sock"));
-        Running(gateway)
-    }
-
-    fn address(&self) -> String {
-        format!("unix:{}", self.at("provost.sock").display())
     }
 
     /// The proxies that this host has: one that forks for each connection, one that speaks HTTP, and one that speaks SOCKS.
@@ -255,7 +235,7 @@ impl Bench {
         let mut command = match candidate {
             "provost" => {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
-                command.args(["run", "--gateway", &self.address(), "--network", "proxy"]);
+                command.args(["run", "--gateway", &self.gateway.address(), "--network", "proxy"]);
                 command.args(["--session", "bench", "--", "python3"]);
                 command
             }
@@ -265,7 +245,7 @@ impl Bench {
             .args(["-c", CLIENT, candidate])
             .args(&self.sizes)
             .args([ADDRESS, &PORT.to_string(), &peer_port.to_string()])
-            .current_dir(self.at("work"))
+            .current_dir(gateway::workspace(&self.gateway))
             .output()
             .expect("the client can be started");
         let text = String::from_utf8_lossy(&output.stdout);
@@ -273,13 +253,5 @@ impl Bench {
         numbers.try_into().unwrap_or_else(|_| {
             panic!("{candidate}: {text}{}", String::from_utf8_lossy(&output.stderr));
         })
-    }
-}
-
-fn await_path(path: &Path) {
-    let deadline = Instant::now() + START_DEADLINE;
-    while !path.exists() {
-        assert!(Instant::now() < deadline, "the gateway does not listen");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }

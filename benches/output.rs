@@ -9,12 +9,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use provost::client::Client;
-use support::{
-    gateway::{self, Gateway},
-    machine,
-    peers::Peer,
-    statistics,
-};
+use support::{gateway, machine, peers::Peer, statistics};
 
 fn main() {
     if !support::asked_to_measure() {
@@ -29,9 +24,9 @@ fn main() {
 async fn floods() {
     let rounds = support::number("rounds", 7);
     let bytes = support::number("mib", 1024) << 20;
-    let gateway = Gateway::start().await;
-    let mut client = gateway.connect().await;
-    let session = gateway.open_session(&mut client).await;
+    let gateway = gateway::start();
+    let mut client = gateway::connect(&gateway).await;
+    let session = gateway::open_session(&gateway, &mut client).await;
     let sources = [
         ("`head -c N /dev/zero`", format!("exec head -c {bytes} /dev/zero")),
         ("`yes \\| head -c N`", format!("yes | head -c {bytes}")),
@@ -42,7 +37,7 @@ async fn floods() {
     );
     println!("|---|---:|---:|---:|---:|");
     let (mut least_share, mut least_streamed) = (f64::INFINITY, f64::INFINITY);
-    let before = machine::footprint(gateway.pid());
+    let before = machine::footprint(&gateway.process());
     for (name, line) in &sources {
         let piped = Peer::new("cat", &["sh", "-c", &format!("{{ {line}; }} | cat >/dev/null")]);
         let (mut cat, mut unread, mut streamed) = (Vec::new(), Vec::new(), Vec::new());
@@ -63,7 +58,7 @@ async fn floods() {
         println!("| {name} | {cat:.0} | {unread:.0} | {:.2} | {streamed:.0} |", unread / cat);
         (least_share, least_streamed) = (least_share.min(unread / cat), least_streamed.min(streamed));
     }
-    let after = machine::footprint(gateway.pid());
+    let after = machine::footprint(&gateway.process());
     println!(
         "\nGateway: resident {} → {} KiB, peak {} KiB, descriptors {} → {}.\n",
         before.resident_kib, after.resident_kib, after.peak_kib, before.descriptors, after.descriptors,

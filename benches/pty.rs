@@ -21,9 +21,9 @@ use provost::{
         watch_screen_response::Event,
     },
 };
+use provost_test_support::{Gateway, Process};
 use support::{
-    gateway::{self, Gateway},
-    machine,
+    gateway, machine,
     peers::Peer,
     statistics::{self, Row, Samples},
 };
@@ -45,9 +45,9 @@ fn main() {
 }
 
 async fn measure() {
-    let gateway = Gateway::start().await;
-    let mut client = gateway.connect().await;
-    let session = gateway.open_session(&mut client).await;
+    let gateway = gateway::start();
+    let mut client = gateway::connect(&gateway).await;
+    let session = gateway::open_session(&gateway, &mut client).await;
     throughput(&gateway, &mut client, &session).await;
     memory(&gateway, &mut client, &session).await;
     latency(&mut client, &session).await;
@@ -64,11 +64,11 @@ fn in_pty(session: &str, argv: &[&str]) -> CreateTerminalRequest {
 
 async fn throughput(gateway: &Gateway, client: &mut Client, session: &str) {
     let (rounds, mib) = (support::number("rounds", 7), support::number("mib", 64));
-    let flood = gateway.workspace().join("flood");
+    let flood = gateway::workspace(gateway).join("flood");
     let bytes = (mib << 20) / LINE.len() * LINE.len();
     fs::write(&flood, LINE.repeat(bytes / LINE.len())).expect("the workspace can be written");
     let path = flood.to_str().expect("UTF-8");
-    let tmux = TmuxServer::new(gateway.workspace().join("tmux.sock"));
+    let tmux = TmuxServer::new(gateway::workspace(gateway).join("tmux.sock"));
     let through_tmux = format!(
         "tmux -S {0} -f /dev/null new-session -d -x 80 -y 24 'cat {path}; tmux -S {0} wait-for -S ended' && tmux -S {0} wait-for ended",
         tmux.socket.display()
@@ -149,18 +149,18 @@ async fn memory(gateway: &Gateway, client: &mut Client, session: &str) {
     let mut terminals = Vec::new();
     // The first one brings the session's processes, which are there once.
     let first = idle(client, session).await;
-    let before = total_kib(gateway.pid());
+    let before = total_kib(gateway.pid);
     for _ in 0..count {
         terminals.push(idle(client, session).await);
     }
-    let each = total_kib(gateway.pid()).saturating_sub(before) / count as u64;
+    let each = total_kib(gateway.pid).saturating_sub(before) / count as u64;
     println!(
         "\nAn idle terminal with a screen of 80x24 and `sleep` in it, unshared memory of all processes: {each} KiB."
     );
     for terminal in terminals.into_iter().chain([first]) {
         gateway::release(client, terminal).await;
     }
-    let tmux = TmuxServer::new(gateway.workspace().join("tmux.sock"));
+    let tmux = TmuxServer::new(gateway::workspace(gateway).join("tmux.sock"));
     if !tmux.run(&["new-session", "-d", "-x", "80", "-y", "24", "sleep 600"]) {
         return;
     }
@@ -184,8 +184,7 @@ fn total_kib(root: u32) -> u64 {
     let mut total = 0;
     let mut left = vec![root];
     while let Some(pid) = left.pop() {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        total += ["RssAnon:", "RssShmem:"].iter().filter_map(|name| kib(&status, name)).sum::<u64>();
+        total += Process::read(pid).map_or(0, |one| one.kib("RssAnon") + one.kib("RssShmem"));
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         for task in tasks {
             let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
@@ -193,10 +192,6 @@ fn total_kib(root: u32) -> u64 {
         }
     }
     total
-}
-
-fn kib(status: &str, name: &str) -> Option<u64> {
-    status.lines().find_map(|line| line.strip_prefix(name))?.trim().trim_end_matches(" kB").parse().ok()
 }
 
 async fn latency(client: &mut Client, session: &str) {

@@ -9,10 +9,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use provost::proto::v1::ListTerminalsRequest;
-use support::{
-    gateway::{self, Gateway},
-    machine, statistics,
-};
+use provost_test_support::Gateway;
+use support::{gateway, machine, statistics};
 
 /// What it must not take longer than, with 1,000 terminals.
 const AIM: Duration = Duration::from_secs(2);
@@ -30,10 +28,10 @@ fn main() {
 async fn restarts() {
     let rounds = support::number("rounds", 7);
     let (terminals, sessions) = (support::number("terminals", 1000), support::number("sessions", 10));
-    let (mut full, mut empty) = (Gateway::start().await, Gateway::start().await);
-    let mut client = full.connect().await;
+    let (full, empty) = (gateway::start(), gateway::start());
+    let mut client = gateway::connect(&full).await;
     for _ in 0..sessions {
-        let session = full.open_session(&mut client).await;
+        let session = gateway::open_session(&full, &mut client).await;
         for _ in 0..terminals / sessions {
             let idle = gateway::command(&session, &["sleep", "1000000"]);
             client.terminals.create_terminal(idle).await.expect("the command starts");
@@ -41,8 +39,8 @@ async fn restarts() {
     }
     let (mut with_all, mut with_none) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
-        with_all.push(restart(&mut full, terminals / sessions * sessions).await.as_secs_f64() * 1000.0);
-        with_none.push(restart(&mut empty, 0).await.as_secs_f64() * 1000.0);
+        with_all.push(restart(&full, terminals / sessions * sessions).await.as_secs_f64() * 1000.0);
+        with_none.push(restart(&empty, 0).await.as_secs_f64() * 1000.0);
     }
     let (all, none) = (statistics::median(&with_all), statistics::median(&with_none));
     println!(
@@ -56,11 +54,11 @@ async fn restarts() {
 }
 
 /// From the kill of one gateway to an answer of the next that names every terminal.
-async fn restart(gateway: &mut Gateway, expected: usize) -> Duration {
-    gateway.kill();
+async fn restart(gateway: &Gateway, expected: usize) -> Duration {
+    gateway.crash();
     let begun = Instant::now();
-    gateway.start_again().await;
-    let mut client = gateway.connect().await;
+    gateway.start_again();
+    let mut client = gateway::connect(gateway).await;
     let list =
         client.terminals.list_terminals(ListTerminalsRequest::default()).await.expect("the gateway answers");
     let took = begun.elapsed();

@@ -9,8 +9,9 @@ mod support;
 use std::time::{Duration, Instant};
 
 use provost::client::Client;
+use provost_test_support::Gateway;
 use support::{
-    gateway::{self, Gateway, PROVOST},
+    gateway::{self, PROVOST},
     machine,
     peers::{self, Peer},
     statistics::{self, Row, Samples},
@@ -26,7 +27,7 @@ fn main() {
     machine::print_facts();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let gateway = Gateway::start().await;
+        let gateway = gateway::start();
         one_command(&gateway).await;
         sustained(&gateway).await;
     });
@@ -38,7 +39,7 @@ async fn one_command(gateway: &Gateway) {
     let every = (rounds / support::number("cold-rounds", 100).max(1)).max(1);
     let bare = Peer::new("bare posix_spawn + wait", &[PROGRAM]);
     let address = gateway.address();
-    let workspace = gateway.workspace();
+    let workspace = gateway::workspace(gateway);
     std::env::set_current_dir(&workspace).expect("the workspace is there");
     let mut whole = peers::sandboxes(PROGRAM);
     let root = workspace.display().to_string();
@@ -61,14 +62,14 @@ async fn one_command(gateway: &Gateway) {
         }
     }
 
-    let mut client = gateway.connect().await;
-    let session = gateway.open_session(&mut client).await;
+    let mut client = gateway::connect(gateway).await;
+    let session = gateway::open_session(gateway, &mut client).await;
     for _ in 0..rounds / 20 {
         bare.run();
         gateway::run(&mut client, gateway::command(&session, &[PROGRAM])).await;
         warm_three_calls(&mut client, &session).await;
     }
-    let before = machine::footprint(gateway.pid());
+    let before = machine::footprint(&gateway.process());
 
     let (mut bare_took, mut run_took, mut three_took) =
         (Samples::default(), Samples::default(), Samples::default());
@@ -90,7 +91,7 @@ async fn one_command(gateway: &Gateway) {
             took.add(peer.run().expect("it ran before"));
         }
     }
-    let after = machine::footprint(gateway.pid());
+    let after = machine::footprint(&gateway.process());
     gateway::close_session(&mut client, &session).await;
 
     let mut rows = vec![
@@ -155,7 +156,7 @@ async fn warm_three_calls(client: &mut Client, session: &str) -> Duration {
 /// Until the exit is known, and the close, apart.
 async fn cold_command(gateway: &Gateway, client: &mut Client) -> (Duration, Duration) {
     let begun = Instant::now();
-    let session = gateway.open_session(client).await;
+    let session = gateway::open_session(gateway, client).await;
     gateway::create_and_wait(client, gateway::command(&session, &[PROGRAM])).await;
     let cold = begun.elapsed();
     let begun = Instant::now();
@@ -212,10 +213,10 @@ fn bare_rate(turn: Duration, callers: usize) -> f64 {
 }
 
 async fn provost_rate(gateway: &Gateway, turn: Duration, callers: usize, sessions: usize) -> f64 {
-    let mut client = gateway.connect().await;
+    let mut client = gateway::connect(gateway).await;
     let mut ids = Vec::new();
     for _ in 0..sessions {
-        let id = gateway.open_session(&mut client).await;
+        let id = gateway::open_session(gateway, &mut client).await;
         // The sandbox is up before the clock runs.
         warm_three_calls(&mut client, &id).await;
         ids.push(id);

@@ -14,8 +14,9 @@ use nix::sys::{
     time::TimeValLike as _,
 };
 use provost::client::Client;
+use provost_test_support::Gateway;
 use support::{
-    gateway::{self, Gateway, PROVOST},
+    gateway::{self, PROVOST},
     machine,
     peers::Peer,
     statistics::{self, Samples},
@@ -39,10 +40,10 @@ fn main() {
     machine::print_facts();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let gateway = Gateway::start().await;
-        let mut client = gateway.connect().await;
-        let session = gateway.open_session(&mut client).await;
-        std::env::set_current_dir(gateway.workspace()).expect("the workspace is there");
+        let gateway = gateway::start();
+        let mut client = gateway::connect(&gateway).await;
+        let session = gateway::open_session(&gateway, &mut client).await;
+        std::env::set_current_dir(gateway::workspace(&gateway)).expect("the workspace is there");
         for line in LINES {
             table(&mut client, &session, candidates_for_line(&gateway, line)).await;
         }
@@ -60,7 +61,7 @@ enum Candidate {
 }
 
 fn candidates_for_line(gateway: &Gateway, line: &str) -> Vec<Candidate> {
-    let (address, root) = (gateway.address(), gateway.workspace().display().to_string());
+    let (address, root) = (gateway.address(), gateway::workspace(gateway).display().to_string());
     // All of them in the session of this process.
     let shell = |name: &str, address: &str| {
         let shell = Peer::new(name, &[PROVOST_SHELL, "-c", line]);

@@ -1,6 +1,8 @@
 //! What a gateway does with commands over time, through its public API: output, approvals, execs, terminals, the journal, restarts.
 
-mod support;
+use provost_test_support as support;
+
+support::test_program!();
 
 mod approvals;
 mod gate;

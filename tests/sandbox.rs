@@ -1,6 +1,8 @@
 //! What holds commands: confinement, kills, workspaces, and what hostile commands and callers try, as root and as an ordinary user.
 
-mod support;
+use provost_test_support as support;
+
+support::test_program!();
 
 mod confinement;
 mod escalation;

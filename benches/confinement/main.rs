@@ -4,20 +4,19 @@
 //! with 1 when an attack worked under Provost. It installs nothing; a peer that is absent is skipped and named.
 //! `cargo bench --bench confinement -- [--write]` writes the table into docs/confinement.md.
 
-#[path = "../../tests/support/attack.rs"]
-#[allow(dead_code, reason = "each program uses its part")]
-mod attack;
 mod attacks;
 mod host;
 mod page;
 mod sandboxes;
 mod trial;
 
-use attack::Attack;
 use host::HostSide;
 use page::Table;
+use provost_test_support::Attack;
 use sandboxes::{PROVOST, Sandbox};
 use trial::{Programs, Trial, Verdict};
+
+provost_test_support::test_program!();
 
 fn main() {
     if !std::env::args().any(|argument| argument == "--bench") {

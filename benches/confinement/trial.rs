@@ -13,9 +13,9 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use provost_test_support::Attack;
 
 use super::{
-    attack::Attack,
     attacks::{AttackCase, By, Proof},
     host::{HostSide, SECRET},
     sandboxes::Sandbox,

@@ -1,12 +1,8 @@
-//! The gateway under measurement: the release binary's `serve`, a private state directory, a client.
+//! The gateway under measurement, which the harness of the tests starts, and the calls that are measured.
 //!
-//! Uses nothing but what any caller has: the command line and gRPC.
+//! The calls go by the client that everybody has, and not by the harness's, whose checks and deadlines would be in the figures.
 
-use std::{
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, sync::Arc};
 
 use provost::{
     client::{self, Client},
@@ -15,109 +11,46 @@ use provost::{
         RunRequest, WaitForExitRequest, create_terminal_request, outcome, run_response,
     },
 };
-use tempfile::TempDir;
+use provost_test_support::{Gateway, Options};
 
 /// The binary under measurement.
 pub const PROVOST: &str = env!("CARGO_BIN_EXE_provost");
 
-/// How long the gateway may take to answer for the first time.
-const START_DEADLINE: Duration = Duration::from_secs(20);
-
-/// A running `provost serve`; ended with this value.
-#[derive(Debug)]
-pub struct Gateway {
-    process: Child,
-    directory: TempDir,
+/// Starts one as a person does, and returns when it answers.
+pub fn start() -> Arc<Gateway> {
+    start_with(Options::default())
 }
 
-impl Gateway {
-    /// Starts one, and answers when it does.
-    pub async fn start() -> Self {
-        let directory =
-            tempfile::Builder::new().prefix("provost-bench-").tempdir().expect("a temporary directory");
-        std::fs::create_dir(directory.path().join("work")).expect("the workspace can be made");
-        let gateway = Self { process: launch(directory.path()), directory };
-        gateway.answers().await;
-        gateway
-    }
-
-    /// Kills it; what it ran runs on.
-    pub fn kill(&mut self) {
-        self.process.kill().expect("it is ours");
-        self.process.wait().expect("it is ours");
-    }
-
-    /// Starts it again on the same directory, and answers when it does.
-    pub async fn start_again(&mut self) {
-        self.process = launch(self.directory.path());
-        self.answers().await;
-    }
-
-    async fn answers(&self) {
-        let deadline = Instant::now() + START_DEADLINE;
-        while let Err(error) = client::connect(&self.address()).await {
-            assert!(Instant::now() < deadline, "the gateway does not answer: {error}");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> String {
-        format!("unix:{}", self.directory.path().join("provost.sock").display())
-    }
-
-    /// The directory that sessions work in.
-    pub fn workspace(&self) -> PathBuf {
-        self.directory.path().join("work")
-    }
-
-    /// The process.
-    pub fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// A connection of its own.
-    pub async fn connect(&self) -> Client {
-        client::connect(&self.address()).await.expect("the gateway listens")
-    }
-
-    /// Opens a session; its id.
-    pub async fn open_session(&self, client: &mut Client) -> String {
-        let roots = vec![self.workspace().display().to_string()];
-        let request = CreateSessionRequest { roots, ..Default::default() };
-        client
-            .sessions
-            .create_session(request)
-            .await
-            .expect("a session")
-            .into_inner()
-            .session
-            .expect("it is set")
-            .id
-    }
+/// As [`start`], with these options besides.
+pub fn start_with(options: Options) -> Arc<Gateway> {
+    let home = std::env::var("HOME").map(|home| ("HOME".to_owned(), home));
+    let gateway =
+        Gateway::start_with(Options { without_group: true, env: home.into_iter().collect(), ..options });
+    std::fs::create_dir(workspace(&gateway)).expect("the workspace can be made");
+    gateway
 }
 
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        let pid = nix::unistd::Pid::from_raw(self.process.id().cast_signed());
-        // It may have ended by itself; then there is nothing to stop.
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT);
-        let _ = self.process.wait();
-    }
+/// The directory that sessions work in.
+pub fn workspace(gateway: &Gateway) -> PathBuf {
+    gateway.directory().join("work")
 }
 
-fn launch(directory: &Path) -> Child {
-    Command::new(PROVOST)
-        .args(["serve", "--listen", &format!("unix:{}", directory.join("provost.sock").display()), "--state"])
-        .arg(directory.join("state"))
-        .arg("--policies")
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/policies"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        // Its log, which it writes as it would to a service manager.
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary was built for this benchmark")
+/// A connection of its own.
+pub async fn connect(gateway: &Gateway) -> Client {
+    client::connect(&gateway.address()).await.expect("the gateway listens")
+}
+
+/// Opens a session; its id.
+pub async fn open_session(gateway: &Gateway, client: &mut Client) -> String {
+    open_session_in(client, workspace(gateway)).await
+}
+
+/// Opens a session in a directory; its id.
+pub async fn open_session_in(client: &mut Client, root: PathBuf) -> String {
+    let request =
+        CreateSessionRequest { roots: vec![root.display().to_string()], ..CreateSessionRequest::default() };
+    let answer = client.sessions.create_session(request).await.expect("a session");
+    answer.into_inner().session.expect("it is set").id
 }
 
 /// Closes a session.

@@ -4,6 +4,8 @@
 
 use std::{fs, time::Instant};
 
+use provost_test_support::Process;
+
 /// Prints the facts as a markdown list.
 pub fn print_facts() {
     println!("- kernel: Linux {}", read("/proc/sys/kernel/osrelease"));
@@ -51,14 +53,9 @@ pub struct Footprint {
 }
 
 /// What a process holds now.
-pub fn footprint(pid: u32) -> Footprint {
-    let status = format!("/proc/{pid}/status");
-    let kib = |name: &str| field(&status, name).split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
-    Footprint {
-        resident_kib: kib("VmRSS"),
-        peak_kib: kib("VmHWM"),
-        descriptors: fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count),
-    }
+pub fn footprint(process: &Process) -> Footprint {
+    let descriptors = process.descriptors().len();
+    Footprint { resident_kib: process.kib("VmRSS"), peak_kib: process.kib("VmHWM"), descriptors }
 }
 
 fn cpuid_us() -> f64 {

@@ -1,4 +1,4 @@
-//! What both benchmarks share: the gateway under measurement, the machine's facts, the statistics.
+//! What the benchmarks share: the gateway under measurement, the machine's facts, the statistics.
 //!
 //! Measures nothing itself.
 
@@ -8,6 +8,8 @@ pub mod peers;
 pub mod statistics;
 
 use std::env;
+
+provost_test_support::test_program!();
 
 /// The numbers of the command line, `--NAME N`, with their defaults.
 pub fn number(name: &str, default: usize) -> usize {

@@ -7,6 +7,7 @@ pub mod cgroup;
 pub mod counters;
 pub mod display;
 pub mod failpoint;
+pub mod link;
 pub mod masking;
 pub mod output;
 pub mod printable;

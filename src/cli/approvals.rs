@@ -14,7 +14,7 @@ use super::{
         table::{align_columns, print_to_stdout, to_json_line},
     },
     gateway_link::connection::{Approvals, GatewayConnection},
-    request::{argument_values::parse_gateway, arguments::OutputFormat},
+    request::arguments::{OutputFormat, parse_gateway},
 };
 use crate::{
     printable,

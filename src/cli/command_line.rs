@@ -7,13 +7,15 @@ use clap::{ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Su
 use super::{
     agent::{exec_server::ExecServerArguments, mcp::McpArguments},
     approvals::ApprovalsArguments,
-    audit::audit::AuditArguments,
+    audit::AuditArguments,
     gateway_link::connection::names_gateway,
     host::manual::{CompletionsArguments, ManArguments},
-    policy::{init::InitArguments, policy::PolicyCommand},
+    policy::{PolicyCommand, init::InitArguments},
     request::{
-        argument_values::without_empty_variables,
-        arguments::{AcpArguments, DoctorArguments, ReapArguments, RunArguments, ServeArguments},
+        arguments::{
+            AcpArguments, DoctorArguments, ReapArguments, RunArguments, ServeArguments,
+            without_empty_variables,
+        },
         terminal_arguments::{
             CloseArguments, KillArguments, LogsArguments, PruneArguments, PsArguments, RmArguments,
             StopArguments, WaitArguments,
@@ -22,7 +24,7 @@ use super::{
     run::exec::ExecArguments,
     shell::{shell::ShellArguments, shell_wrapper::ShellWrapperArguments},
     terminal::{
-        attach::AttachArguments, forward::ForwardArguments, record::PlayArguments, top::TopArguments,
+        attach::AttachArguments, forward::ForwardArguments, record::PlayArguments, terminals::TopArguments,
     },
 };
 

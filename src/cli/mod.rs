@@ -76,7 +76,7 @@ pub fn shell_main() -> ExitCode {
     let mut words = env::args_os();
     let words = words.next().into_iter().chain(["--".into()]).chain(words);
     let command = ShellWrapperArguments::augment_args(clap::Command::new(shell::shell_wrapper::SHELL_NAME));
-    let arguments = request::argument_values::without_empty_variables(command)
+    let arguments = request::arguments::without_empty_variables(command)
         .try_get_matches_from(words)
         .and_then(|matches| ShellWrapperArguments::from_arg_matches(&matches));
     let arguments = match arguments {
@@ -137,23 +137,23 @@ async fn run_command(command: CliCommand) -> Result<u8, CliError> {
         CliCommand::ExecServer(arguments) => agent::exec_server::run(arguments).await,
         CliCommand::ShellWrapper(arguments) => shell::shell_wrapper::run(arguments).await,
         CliCommand::Ps(arguments) => terminal::terminals::list(arguments).await,
-        CliCommand::Top(arguments) => terminal::top::top(arguments).await,
+        CliCommand::Top(arguments) => terminal::terminals::top(arguments).await,
         CliCommand::Logs(arguments) => terminal::logs::logs(arguments).await,
         CliCommand::Play(arguments) => terminal::record::play(arguments).await,
         CliCommand::Stop(arguments) => terminal::terminals::stop(arguments).await,
         CliCommand::Kill(arguments) => terminal::terminals::kill(arguments).await,
         CliCommand::Wait(arguments) => terminal::terminals::wait(arguments).await,
         CliCommand::Rm(arguments) => terminal::terminals::rm(arguments).await,
-        CliCommand::Close(arguments) => terminal::sessions::close(arguments).await,
+        CliCommand::Close(arguments) => terminal::terminals::close(arguments).await,
         CliCommand::Prune(arguments) => host::prune::prune(arguments).await,
         CliCommand::Approvals(arguments) => approvals::run(arguments).await,
-        CliCommand::Audit(arguments) => audit::audit::audit(arguments).await,
+        CliCommand::Audit(arguments) => audit::audit(arguments).await,
         CliCommand::Doctor(arguments) => host::doctor::examine(&arguments).await,
-        CliCommand::Reap(arguments) => host::reap::reap(&arguments),
+        CliCommand::Reap(arguments) => host::prune::reap(&arguments),
         CliCommand::Init(arguments) => policy::init::init(&arguments),
         CliCommand::Completions(arguments) => host::manual::completions(&arguments, CommandLine::command()),
         CliCommand::Man(arguments) => host::manual::man(&arguments, CommandLine::command()),
-        CliCommand::Policy(command) => policy::policy::run(command).await,
+        CliCommand::Policy(command) => policy::run(command).await,
     }
 }
 

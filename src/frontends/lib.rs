@@ -6,7 +6,8 @@
 pub mod acp;
 pub mod client;
 pub mod exec_server;
-mod line_reader;
+mod file_uri;
+mod json_rpc;
 pub mod local_http;
 pub mod mcp;
 

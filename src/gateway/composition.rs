@@ -1,35 +1,40 @@
-//! Puts a gateway together from its configuration: policy, state directory, journal, sessions, terminals.
+//! Puts a gateway together from its configuration: policy, state directory, journal, sessions, terminals; and every reason for which a
+//! gateway does not start, or ends.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use super::{
-    admission::{self, Admission},
-    config::{Config, DieWithGateway},
-    error::ServeError,
-    journal_lifecycle, path_trust,
-    policy_reload::{self, PolicyReloader},
-    shutdown::OnStop,
-    state_directory::StateDirectory,
-};
 use crate::{
+    admission::{self, Admission},
+    adoption::AdoptionError,
     approval::ApprovalStore,
+    config::{Config, ConfigError, DieWithGateway},
+    journal_lifecycle::{self, JournalError},
     kept_cache::KeptCaches,
+    metrics::MetricsError,
+    path_trust::{self, GoverningConflict, TrustError},
     policy::ActivePolicy,
+    policy_reload::{self, PolicyReloader},
     pool::Pool,
     sandbox::{
         gate_link::Gates,
-        host::{Host, nested},
+        host::{
+            Host, HostCgroupError,
+            nested::{self, Nested},
+        },
         host_ids,
         net_link::Nets,
     },
-    sandbox_program::SandboxProgram,
+    sandbox_program::{ProgramError, SandboxProgram},
     session::{DescriptorQuota, LaunchContext, Persistence, Sessions},
+    shutdown::OnStop,
+    socket::ListenError,
+    state_directory::{StateDirectory, StateError},
     terminal::{self, Terminals},
 };
 
 /// Requests of one user whose file systems are looked at, and that are judged, at once; more wait.
 const FILE_SYSTEM_REQUESTS_PER_USER: usize = 4;
-/// Of all users.
+/// As many of all users.
 const FILE_SYSTEM_REQUESTS: usize = 64;
 /// Large requests of one user that are judged at once. None are shared: one that hangs keeps nobody else's waiting.
 const LARGE_REQUESTS_PER_USER: usize = 1;
@@ -142,4 +147,51 @@ impl Gateway {
             on_stop: config.on_stop,
         })
     }
+}
+
+/// Why a gateway did not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// It would be in a sandbox of another one.
+    #[error(transparent)]
+    Nested(#[from] Nested),
+    /// The configuration or the policy cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The socket cannot be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Others could change what governs the commands.
+    #[error(transparent)]
+    Distrust(#[from] TrustError),
+    /// Commands would reach what governs them.
+    #[error(transparent)]
+    Conflict(#[from] GoverningConflict),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// What an earlier gateway has left cannot be taken over.
+    #[error(transparent)]
+    Adoption(#[from] AdoptionError),
+    /// The program of the sandboxes cannot be used.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The configured cgroup cannot be used.
+    #[error(transparent)]
+    Cgroup(#[from] HostCgroupError),
+    /// The journal cannot be kept.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The metrics cannot be served.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// Signals cannot be watched.
+    #[error("cannot watch for signals")]
+    Signals(#[source] io::Error),
+    /// The API cannot be described.
+    #[error("cannot describe the API for reflection")]
+    Reflection(#[source] tonic_reflection::server::Error),
+    /// The server failed.
+    #[error("the server failed")]
+    Transport(#[from] tonic::transport::Error),
 }

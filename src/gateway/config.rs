@@ -1,32 +1,28 @@
 //! The gateway's configuration: one TOML file, then what the command line overrides.
 //!
-//! Unknown keys are refused. Every number has its unit in its name, and every bound of the gateway that can be
-//! set is set here; those of a command are the profile's.
+//! Unknown keys are refused. Every number has its unit in its name, and every bound of the gateway that can be set is set here; those of a
+//! command are the profile's. No metrics are served unless an address is given, and one beyond loopback needs a word of its own.
 
 use std::{
     io,
+    net::SocketAddr,
     path::{Component, Path, PathBuf},
     time::Duration,
 };
 
-use serde::Deserialize;
-
-use super::{
-    journal_lifecycle::{JournalConfig, JournalSection},
-    metrics_config::{MetricsAddress, MetricsSection},
-    policy_directory,
-    shutdown::OnStop,
-    socket_config,
-};
+use serde::{Deserialize, Deserializer, de::Error as _};
 
 use crate::{
     approval::ApprovalConfig,
+    journal_lifecycle::{JournalConfig, JournalSection},
     policy::{PolicyFileError, PolicySet, duration},
+    policy_directory,
     sandbox::{
         host_ids,
         net_link::{NameFiles, TrustedRoots},
         spec::WithoutGateway,
     },
+    shutdown::OnStop,
     sys::text_file,
     terminal::Quotas,
 };
@@ -370,9 +366,9 @@ pub(super) fn runtime_directory() -> PathBuf {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ConfigFile {
-    #[serde(default, deserialize_with = "socket_config::listen_address")]
+    #[serde(default, deserialize_with = "listen_address")]
     listen: Option<PathBuf>,
-    #[serde(default, deserialize_with = "socket_config::octal_mode")]
+    #[serde(default, deserialize_with = "octal_mode")]
     socket_mode: Option<u32>,
     state: Option<PathBuf>,
     kept_caches: Option<PathBuf>,
@@ -418,6 +414,107 @@ impl NamesSection {
             trusted_roots: self.trusted_roots.map_or(default.trusted_roots, TrustedRoots::of),
         }
     }
+}
+
+/// `unix:/absolute/path`.
+pub fn parse_listen(text: &str) -> Result<PathBuf, &'static str> {
+    let path = text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:"));
+    match path.map(PathBuf::from) {
+        Some(path) if path.is_absolute() && path.file_name().is_some() => Ok(path),
+        _ => Err("must be of the form unix:/absolute/path"),
+    }
+}
+
+/// Reads the address of a unix socket.
+pub(super) fn listen_address<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<PathBuf>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_listen(&text).map(Some).map_err(D::Error::custom)
+}
+
+/// Reads permission bits in octal.
+pub(super) fn octal_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match u32::from_str_radix(&text, 8) {
+        Ok(mode) if mode <= 0o777 => Ok(Some(mode)),
+        _ => Err(D::Error::custom("must be permission bits in octal, as in \"0600\"")),
+    }
+}
+
+/// Where metrics are served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MetricsAddress {
+    /// To everybody on this host, or beyond it when that was said.
+    Tcp(SocketAddr),
+    /// To whom the socket's permission bits let in.
+    Unix {
+        /// The socket.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+}
+
+/// The section, as it is meant: `None` where no metrics are served.
+#[derive(Debug, Default)]
+pub(super) struct MetricsSection(pub Option<MetricsAddress>);
+
+/// The section, as written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetricsTable {
+    listen: Option<String>,
+    #[serde(default, deserialize_with = "octal_mode")]
+    socket_mode: Option<u32>,
+    #[serde(default)]
+    beyond_loopback: bool,
+}
+
+/// What of the section cannot be meant.
+#[derive(Debug, thiserror::Error)]
+enum MetricsConfigError {
+    #[error("metrics.listen must be of the form IP:PORT or unix:/absolute/path")]
+    Address,
+    #[error(
+        "metrics.listen is for everybody who reaches {0}, without a password or encryption: say \
+         metrics.beyond_loopback = true if that is meant"
+    )]
+    BeyondLoopback(SocketAddr),
+    #[error("metrics.{0} is for a metrics.listen that it fits")]
+    Stray(&'static str),
+}
+
+/// A socket of its own is for its user alone, as the gateway's is.
+const SOCKET_MODE: u32 = 0o600;
+
+impl<'de> Deserialize<'de> for MetricsSection {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        address(MetricsTable::deserialize(deserializer)?).map(Self).map_err(D::Error::custom)
+    }
+}
+
+fn address(written: MetricsTable) -> Result<Option<MetricsAddress>, MetricsConfigError> {
+    let MetricsTable { listen, socket_mode, beyond_loopback } = written;
+    let address = match &listen {
+        None => None,
+        Some(text) => Some(match (text.parse::<SocketAddr>(), parse_listen(text)) {
+            (Ok(address), _) if !address.ip().is_loopback() && !beyond_loopback => {
+                return Err(MetricsConfigError::BeyondLoopback(address));
+            }
+            (Ok(address), _) => MetricsAddress::Tcp(address),
+            (Err(_), Ok(path)) => MetricsAddress::Unix { path, mode: socket_mode.unwrap_or(SOCKET_MODE) },
+            (Err(_), Err(_)) => return Err(MetricsConfigError::Address),
+        }),
+    };
+    let is_tcp = matches!(address, Some(MetricsAddress::Tcp(_)));
+    if beyond_loopback && !is_tcp {
+        return Err(MetricsConfigError::Stray("beyond_loopback"));
+    }
+    if socket_mode.is_some() && (is_tcp || address.is_none()) {
+        return Err(MetricsConfigError::Stray("socket_mode"));
+    }
+    Ok(address)
 }
 
 #[cfg(test)]
@@ -481,6 +578,43 @@ mod tests {
         ] {
             let error = Config::parse("c.toml", text).unwrap_err().to_string();
             assert!(error.starts_with(&format!("c.toml:{line}:")), "{error}");
+        }
+    }
+
+    fn section(text: &str) -> Result<Option<MetricsAddress>, String> {
+        let parsed = Config::parse("c.toml", &format!("[metrics]\n{text}\n"));
+        parsed.map(|config| config.metrics).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_address_is_on_this_host_unless_the_file_says_that_more_is_meant() {
+        assert_eq!(section("").unwrap(), None);
+        for here in ["127.0.0.1:9464", "[::1]:0"] {
+            let address = here.parse().unwrap();
+            assert_eq!(section(&format!("listen = '{here}'")).unwrap(), Some(MetricsAddress::Tcp(address)));
+        }
+        let everywhere = "listen = '0.0.0.0:9464'";
+        assert!(section(everywhere).unwrap_err().contains("metrics.beyond_loopback = true"));
+        assert!(section(&format!("{everywhere}\nbeyond_loopback = true")).unwrap().is_some());
+        let socket = MetricsAddress::Unix { path: "/run/m.sock".into(), mode: 0o600 };
+        assert_eq!(section("listen = 'unix:/run/m.sock'").unwrap(), Some(socket));
+        let shared = MetricsAddress::Unix { path: "/run/m.sock".into(), mode: 0o660 };
+        assert_eq!(section("listen = 'unix:/run/m.sock'\nsocket_mode = '0660'").unwrap(), Some(shared));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_by_its_name() {
+        for (text, problem) in [
+            ("listen = 'localhost:9464'", "IP:PORT"),
+            ("listen = '9464'", "IP:PORT"),
+            ("listen = 'unix:m.sock'", "IP:PORT"),
+            ("listen = '127.0.0.1:1'\nsocket_mode = '0600'", "metrics.socket_mode"),
+            ("socket_mode = '0600'", "metrics.socket_mode"),
+            ("beyond_loopback = true", "metrics.beyond_loopback"),
+            ("address = '127.0.0.1:1'", "unknown field `address`"),
+        ] {
+            let error = section(text).unwrap_err();
+            assert!(error.starts_with("c.toml:") && error.contains(problem), "{text}: {error}");
         }
     }
 }

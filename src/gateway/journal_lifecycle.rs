@@ -345,7 +345,7 @@ pub(super) async fn close(recorder: &Recorder, outcome: DrainOutcome) {
         DrainOutcome::InOrder | DrainOutcome::TimedOut | DrainOutcome::Forced => 0,
         DrainOutcome::LeftRunning { live_terminals } => live_terminals,
     };
-    recorder.write_counted_refusals();
+    recorder.write_counted_denials();
     recorder.record_best_effort(&Record::GatewayStopped(GatewayStopped {
         cause: cause.to_owned(),
         live_terminals,
@@ -355,7 +355,7 @@ pub(super) async fn close(recorder: &Recorder, outcome: DrainOutcome) {
         journal.health()
     });
     match closed.await {
-        Ok(journal::Health::Writable) => recorder.clear_counted_refusals(),
+        Ok(journal::Health::Writable) => recorder.clear_counted_denials(),
         Ok(journal::Health::Unwritable(failure)) => {
             tracing::error!(error = %failure, cause = %failure.source, "the journal's end could not be written");
         }

@@ -17,8 +17,8 @@ pub mod terminal;
 pub mod workspace;
 
 use provost_base::{
-    byte_text, cgroup, counters, display, failpoint, masking, output, printable, sandbox_program, signal,
-    statefile, sys, wire,
+    byte_text, cgroup, counters, display, failpoint, link, masking, output, printable, sandbox_program,
+    signal, statefile, sys, wire,
 };
 use provost_journal as journal;
 use provost_policy::{self as policy, certificate, network, resolve, ssh_agent};
@@ -26,45 +26,34 @@ use provost_proto as proto;
 
 mod admission;
 mod adoption;
-mod adoption_scan;
 mod authority;
 mod composition;
 mod config;
-mod drain;
 mod embedded;
-mod embedded_directory;
-mod error;
-mod idle;
 mod journal_lifecycle;
 mod metrics;
-mod metrics_config;
 mod path_trust;
 pub mod policy_directory;
 mod policy_reload;
 pub mod quarantine;
-mod serve;
 mod server;
 mod shutdown;
 mod socket;
-mod socket_config;
 mod state_directory;
-mod systemd;
 mod threads;
 
 pub use adoption::AdoptionError;
+pub use composition::ServeError;
 pub use config::{
-    Config, ConfigError, DieWithGateway, IdRange, PolicySource, absolute_path, compiled_in_prefers_limits,
-    default_kept_caches, default_listen, default_state,
+    Config, ConfigError, DieWithGateway, IdRange, MetricsAddress, PolicySource, absolute_path,
+    compiled_in_prefers_limits, default_kept_caches, default_listen, default_state, parse_listen,
 };
 pub use embedded::{Embedded, embed};
-pub use error::ServeError;
 pub use journal_lifecycle::{JournalConfig, JournalError};
 pub use metrics::MetricsError;
-pub use metrics_config::MetricsAddress;
 pub use path_trust::{GoverningConflict, TrustError, check_secrets};
-pub use serve::serve;
+pub use server::serve;
 pub use shutdown::OnStop;
 pub use socket::ListenError;
-pub use socket_config::parse_listen;
 pub use state_directory::StateError;
 pub use threads::runtime;

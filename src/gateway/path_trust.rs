@@ -10,10 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{
-    config::{Config, DieWithGateway, PolicySource},
-    metrics_config::MetricsAddress,
-};
+use super::config::{Config, DieWithGateway, MetricsAddress, PolicySource};
 use crate::{
     policy::{PolicySet, ProfileName, profile::Profile},
     sandbox::{
@@ -124,7 +121,7 @@ pub(super) fn governing_paths(config: &Config, sandbox_program: &SandboxProgram)
     let own = fs::read_link("/proc/self/exe").into_iter();
     let programs: Vec<PathBuf> = own.chain([sandbox_program.path().to_owned()]).collect();
     let (programs, read_only_programs) = match config.die_with_gateway {
-        // Of one caller's own gateway, which may well be what that one works on. What a command makes in the program's stead must not be
+        // This is one caller's own gateway, which may well be what that one works on. What a command makes in the program's stead must not be
         // the next one's sandbox.
         DieWithGateway::Yes if !sandbox_program.can_be_preceded() => (Vec::new(), programs),
         DieWithGateway::Yes | DieWithGateway::No => (programs, Vec::new()),

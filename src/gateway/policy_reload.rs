@@ -257,7 +257,7 @@ fn stamps(directory: &Path) -> Vec<FileStamp> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let stamp_of = |path: PathBuf| {
         path.extension().filter(|extension| *extension == "toml")?;
-        // Of the file that a link leads to.
+        // The file that a link leads to counts.
         let metadata = fs::metadata(&path).ok()?;
         Some(FileStamp {
             path,

@@ -3,7 +3,7 @@
 //! A row has the word that programs compare, the gRPC status and one sentence. The `reason` of an `ErrorInfo`, the label
 //! of a metric and the word in the journal all come from this table, so they cannot disagree. `docs/errors.md` is the
 //! same table for people, and a test compares the two. Which error has which reason is decided where the errors are
-//! known: `terminal/refusal.rs` and `grpc/errors`.
+//! known: `terminal/errors.rs` and `grpc/errors`.
 
 use tonic::Code;
 

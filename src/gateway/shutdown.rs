@@ -1,16 +1,15 @@
-//! The signals that end a gateway, and what they ask for.
+//! The signals that end a gateway, and what they ask for; and the state of this process, reported to the service manager that started it.
 //!
-//! SIGTERM drains: no new command starts, waits and streams are served for as long as the drain may take, and then the
-//! commands are left running or stopped, as the configuration says. SIGINT, from a person at a terminal, stops all
-//! commands now. A second signal of either kind ends the gateway at once.
+//! SIGTERM drains: no new command starts, waits and streams are served for as long as the drain may take, and then the commands are left
+//! running or stopped, as the configuration says. SIGINT, from a person at a terminal, stops all commands now. A second signal of either
+//! kind ends the gateway at once.
 
 use std::convert::Infallible;
 
+use sd_notify::NotifyState;
 use serde::Deserialize;
 use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
-
-use super::systemd::notify_systemd;
 
 /// What becomes of commands when the gateway is told to stop by SIGTERM.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -70,5 +69,12 @@ async fn next_signal(terminate: &mut Signal, interrupt: &mut Signal) -> StopSign
     tokio::select! {
         _ = terminate.recv() => StopSignal::Terminate,
         _ = interrupt.recv() => StopSignal::Interrupt,
+    }
+}
+
+/// Notifies the service manager, if it has asked for that (sd_notify(3)).
+pub(super) fn notify_systemd(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(error = %error, "cannot tell the service manager");
     }
 }

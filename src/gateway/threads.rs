@@ -21,7 +21,7 @@ const WORKERS: usize = 2;
 const EVENT_INTERVAL: u32 = 8;
 /// Threads for calls that block, at most.
 const MAX_BLOCKING_THREADS: usize = 16;
-/// Of these, the ones that are there from the start. A read of the terminal or of stdin can hold one for ever.
+/// Those of them that are there from the start. A read of the terminal or of stdin can hold one for ever.
 const MIN_BLOCKING_THREADS: usize = 4;
 /// A thread that has nothing to do stays, because the system may not give another one.
 const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(365 * 86_400);

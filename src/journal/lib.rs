@@ -4,8 +4,8 @@
 //! journal cannot write a record, the caller refuses its command. `docs/journal.md` says what the chain proves and what
 //! it does not. The journal makes no decisions, redacts nothing and deletes only its own old files.
 //!
-//! `format` is what writing and reading share. In `write` a record goes `handle` → `appender` → `queue` → `writer` → `store`, and
-//! `syncer` makes it durable. `read` has queries and the check of the chain.
+//! `format` is what writing and reading share. In `write` a record goes `handle` → `queue` → `writer` → `store`, where a
+//! thread makes it durable. `read` has queries and the check of the chain.
 
 #![forbid(unsafe_code)]
 
@@ -18,29 +18,27 @@ mod write;
 pub use format::{
     chain::{ChainHead, FORMAT_VERSION, Hash},
     clock::{Clock, Moment, SystemClock, parse_utc, rfc3339},
-    directory::{HeadError, JournalDirectory, JournalDirectoryError, JournalFile},
+    directory::{
+        HeadError, JournalDirectory, JournalDirectoryError, JournalFile, JournalOptions, Retention, Signing,
+        SyncRule,
+    },
     line::{JournalLine, LineError, MAX_LINE_BYTES, MAX_RECORD_BYTES},
     maintenance::{Checkpoint, FileClosed, FileOpened, FilesRemoved, Finding, Unwritten},
-    options::{JournalOptions, Retention, Signing, SyncRule},
     record::*,
-    report::{
-        FaultKind, Integrity, JournalFault, JournalNotice, MAX_FAULTS, MAX_NOTICES, TornLine, VerifyReport,
-    },
     signing::{JournalKey, JournalPublicKey, KeyError},
 };
 pub use read::{
     command_expander::CommandExpander,
-    query::{Entries, Follower, JournalEntry, JournalReadError, ReadStep},
-    recorded_exits::MAX_RECORDED_EXITS,
-    recorded_reports::MAX_REPORTING_SANDBOXES,
-    selection::RecordFilter,
-    verify::verify,
+    query::{Entries, Follower, JournalEntry, JournalReadError, ReadStep, RecordFilter},
+    recorded::{MAX_RECORDED_EXITS, MAX_REPORTING_SANDBOXES},
+    verify::{
+        FaultKind, Integrity, JournalFault, JournalNotice, MAX_FAULTS, MAX_NOTICES, TornLine, VerifyReport,
+        verify,
+    },
 };
 pub use write::{
-    counters::Counters,
-    errors::{AppendError, OpenError, WriteFailure, WriteStep},
+    AppendError, Counters, Health, OpenError, WriteFailure, WriteStep,
     handle::Journal,
-    health::Health,
     queue::{
         AppendResult, BEST_EFFORT_DELAY, MAX_BEST_EFFORT_BYTES, MAX_BEST_EFFORT_RECORDS, MAX_QUEUE_BYTES,
         MAX_QUEUE_RECORDS,

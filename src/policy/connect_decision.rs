@@ -1,22 +1,25 @@
-//! Decides about one connection by the rules about connections.
+//! Decides about one connection by the rules about connections: to a host, to a unix socket of the host, or as a person writes it down.
 //!
-//! A name is judged before it is resolved, and each address that it has is judged before it is dialled. An address that is not public
-//! needs a rule that names it.
+//! A name is judged before it is resolved, and each address that it has is judged before it is dialled. An address that is not public needs
+//! a rule that names it. Unix sockets are those that a profile lets in. The order is the same for all: deny over ask over allow, and what
+//! no rule matches is denied. For which commands TLS is opened is decided here, too.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::{
+use crate::{
     AbsPath,
     command::rule::{Decision, RuleMode},
     connect::{
-        Approved, ConnectRequest, ConnectRule, ConnectingProgram, Credential, DialTarget, TlsHandling, Tunnel,
+        Approved, ConnectRequest, ConnectRule, ConnectingProgram, Credential, DialTarget, SocketRequest,
+        TlsHandling, Tunnel,
     },
-    set::PolicySet,
-};
-use crate::network::{
-    address::{self, Scope},
-    destination::{Destination, Host},
-    name::HostName,
+    network::{
+        address::{self, Scope},
+        destination::{Destination, Host},
+        http_request::{Scheme, WantedConnection},
+        name::HostName,
+    },
+    set::{PolicySet, SecretGrant},
 };
 
 /// The name under which an address is refused that is not public and that no rule names.
@@ -342,6 +345,103 @@ impl<'a> Applying<'a> {
             authorities: Vec::new(),
             observed: self.observed.clone(),
         }
+    }
+}
+
+impl PolicySet {
+    /// Decides whether a socket may be connected to.
+    pub fn connect_socket(&self, request: &SocketRequest<'_>) -> ConnectDecision {
+        let about = |rule: &&ConnectRule| rule.is_about_socket(request);
+        let (observing, rules): (Vec<_>, Vec<_>) =
+            self.connect_rules().iter().filter(about).partition(|rule| rule.mode == RuleMode::Observe);
+        let observed: Vec<String> = observing.into_iter().map(|rule| rule.id.clone()).collect();
+        let decided = |decision, reason| ConnectDecision {
+            decision,
+            reason,
+            tunnel: Tunnel::Any,
+            requests_only: false,
+            tls: TlsHandling::Carry,
+            credentials: Vec::new(),
+            authorities: Vec::new(),
+            observed: observed.clone(),
+        };
+        let is_let_in =
+            self.profile(Some(request.profile)).is_some_and(|(_, one)| one.network.lets_in(request.path));
+        if !is_let_in {
+            return decided(Decision::Deny, ConnectReason::SocketNotLetIn);
+        }
+        let first = |decision| rules.iter().find(move |rule| rule.decision == decision);
+        let asking = first(Decision::Ask);
+        let deciding = match (first(Decision::Deny), asking, first(Decision::Allow)) {
+            (Some(rule), _, _) => Some((Decision::Deny, rule)),
+            (None, Some(rule), _) if !request.is_approved => Some((Decision::Ask, rule)),
+            (None, _, Some(rule)) | (None, Some(rule), None) => Some((Decision::Allow, rule)),
+            (None, None, None) => None,
+        };
+        match deciding {
+            Some((decision, rule)) => {
+                decided(decision, ConnectReason::Rule(rule.id.clone(), rule.reason.clone()))
+            }
+            None => decided(Decision::Deny, ConnectReason::Default),
+        }
+    }
+}
+
+impl PolicySet {
+    /// Decides about what commands of a principal and a profile want, as the proxy comes to see it: at an address, or about the name.
+    pub fn connect_wanted(
+        &self,
+        (principal, profile): (&str, &str),
+        wanted: &WantedConnection,
+        address: Option<IpAddr>,
+        program: &ConnectingProgram,
+    ) -> ConnectDecision {
+        let WantedConnection { destination, request, scheme } = wanted;
+        let decide = |http| {
+            let approved = Approved::Nothing;
+            let request = ConnectRequest { principal, profile, destination, http, program, approved };
+            match address {
+                Some(address) => self.connect_address(&request, DialTarget { address, is_hosts_own: false }),
+                None => self.connect_name(&request),
+            }
+        };
+        let decided = decide(request.as_ref());
+        if *scheme != Some(Scheme::Https) || decided.tls == TlsHandling::Terminate {
+            return decided;
+        }
+        // Nobody sees the request.
+        let decided = decide(None);
+        match decided.decision == Decision::Deny || !decided.requests_only {
+            true => decided,
+            false => {
+                ConnectDecision { decision: Decision::Deny, reason: ConnectReason::HiddenRequests, ..decided }
+            }
+        }
+    }
+
+    /// The names, with all below them, to which TLS of some command of a principal is opened.
+    pub fn opened_hosts(&self, principal: &str) -> BTreeSet<HostName> {
+        let opening = self.connect_rules().iter().filter(|rule| rule.opens_tls_for(principal, None));
+        opening.flat_map(|rule| rule.host_names().cloned()).collect()
+    }
+
+    /// Whether TLS to some host is opened for commands of this principal and profile.
+    pub fn opens_tls(&self, principal: &str, profile: &str) -> bool {
+        self.connect_rules().iter().any(|rule| rule.opens_tls_for(principal, Some(profile)))
+    }
+
+    /// Whether rules that name programs are about connections of these commands.
+    pub fn has_program_rules(&self, principal: &str, profile: &str) -> bool {
+        self.connect_rules().iter().any(|rule| rule.names_programs_for(principal, profile))
+    }
+
+    /// The secrets that requests of these commands may be given.
+    pub fn credential_secrets(&self, principal: &str, profile: &str) -> Vec<SecretGrant> {
+        let rules = self.connect_rules().iter().filter(|rule| rule.opens_tls_for(principal, Some(profile)));
+        let names: BTreeSet<&String> =
+            rules.filter_map(|rule| Some(&rule.credential.as_ref()?.secret)).collect();
+        // Loading has refused names that no secret has.
+        names.into_iter().filter_map(|name| self.secret_grant(name)).collect()
     }
 }
 

@@ -1,33 +1,32 @@
 //! Evaluates a request against a policy, and decides. The only place where a [`Permit`] is made.
 //!
-//! [`PolicySet::evaluate`] finds what the request would run and what the rules say about it.
-//! [`Evaluation::decide`] turns that into a permit or a denial, and nothing else does. Both depend on the request, the
-//! policy and the files that the caller resolves names to, and on nothing else: no clock, no file system.
+//! [`PolicySet::evaluate`] checks what the caller brings, finds what the request would run and what the rules say about it.
+//! [`Evaluation::decide`] turns that into a permit or a denial, and nothing else does. Both depend on the request, the policy and the files
+//! that the caller resolves names to, and on nothing else: no clock, no file system.
+//!
+//! A permit is the proof that policy has allowed one exact request. Its fields are private to this file, and it is neither `Clone` nor
+//! `Default`. The only way to the [`ExecSpec`] inside is to give the permit up. Policies' own tests and the corpus of known bypasses ask
+//! the rules about a command as requests do.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{
-    apply_rules::{apply_rules, judges_execs, shell_line},
-    approval::{ApprovalGrant, ApprovalQuestion},
-    approved_command::ApprovedCommand,
-    build_spec::build_spec,
-    caller_checks::{check_cwd, check_variables},
+use crate::{
+    approval::{ApprovalGrant, ApprovalQuestion, ApprovedCommand},
     command::{
+        evaluate_rules,
         program::{CachedResolver, NominalResolver, ProgramResolver},
         rule::{Decision, RequestContext},
         shell,
-        verdict::{CommandInput, RuleVerdict},
+        verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, RuleVerdict, Unseen},
     },
     denial::Denial,
-    digest::Digest,
-    environment,
-    exec_spec::ExecSpec,
-    permit::Permit,
-    profile::{Profile, ProfileName},
+    environment::{self, EnvEntry, VariableDenial},
+    exec_spec::{ExecSpec, build_spec, request_digest},
+    path::AbsPath,
+    profile::{Profile, ProfileName, Requirement},
     request::{CommandSpec, Request},
-    request_digest::request_digest,
     search_path,
-    set::PolicySet,
+    set::{Digest, PolicySet},
 };
 
 /// Resolves program names, under each profile: profiles have search paths and directories of their own.
@@ -70,7 +69,7 @@ pub(super) struct Evaluated {
 /// What the journal keeps of an evaluation, whatever was decided.
 #[derive(Debug, Default)]
 pub struct EvaluationTrace {
-    /// Of the request; absent where it was refused before it had a normal form.
+    /// The digest of the request; absent where it was refused before it had a normal form.
     pub digest: Option<Digest>,
     /// Every command that was seen in the request, in its normal form.
     pub commands: Vec<String>,
@@ -230,6 +229,147 @@ impl Evaluation<'_> {
             },
         }
         Ok(Permit { digest, generation, rule: verdict.cause_rule, spec })
+    }
+}
+
+/// Permission to run one exact command, once.
+#[derive(Debug)]
+#[must_use = "a permit that is not used runs nothing"]
+pub struct Permit {
+    pub(super) digest: Digest,
+    pub(super) generation: u64,
+    pub(super) rule: Option<String>,
+    pub(super) spec: ExecSpec,
+}
+
+impl Permit {
+    /// The digest of the request that was allowed.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The generation of the policy that allowed it.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The rule that allowed it; absent where nothing in the request needed one.
+    pub fn rule(&self) -> Option<&str> {
+        self.rule.as_deref()
+    }
+
+    /// The command, for choosing its sandbox.
+    pub fn spec(&self) -> &ExecSpec {
+        &self.spec
+    }
+
+    /// Gives the permit up for the command that it allows.
+    pub fn into_spec(self) -> ExecSpec {
+        self.spec
+    }
+}
+
+/// Evaluates all rules on a command. `own_profile` is what it runs under where no rule gives another; `profile` is the one that it is
+/// looked at under.
+pub(super) fn apply_rules(
+    policy: &PolicySet,
+    (own_profile, profile): (&str, &Profile),
+    resolver: &dyn ProgramResolver,
+    request: &RequestContext,
+    command: CommandInput<'_>,
+) -> RuleVerdict {
+    let context = EvalContext {
+        rules: policy.rules(),
+        resolver,
+        request,
+        own_profile,
+        // Where it is not seen what a name means to a process, a directory of the workspace changes what all names mean.
+        lookup: match environment::keeps_lookup(profile, &request.env)
+            && (judges_execs(profile) || profile.searched() == profile.path)
+        {
+            true => Lookup::Trusted,
+            false => Lookup::Changed,
+        },
+        unseen: match judges_execs(profile) {
+            true => Unseen::JudgedAtExec,
+            false => Unseen::Asked,
+        },
+        assignment_verdict: &|name, value| match policy.is_secret(name) {
+            true => AssignmentVerdict::Denied,
+            false => environment::assignment_verdict(&profile.environment, name, value),
+        },
+    };
+    evaluate_rules(command, context)
+}
+
+/// Whether every exec under the profile is certain to be evaluated. With a gate that is only preferred, it is not.
+pub(super) fn judges_execs(profile: &Profile) -> bool {
+    profile.gate.enabled && profile.gate.requirement == Requirement::Require
+}
+
+/// A request of a line, which the profile's shell reads.
+pub(super) fn shell_line<'a>(profile: &'a Profile, line: &'a str) -> CommandInput<'a> {
+    CommandInput::ProfileShell { shell: profile.shell.to_str().unwrap_or("sh"), line }
+}
+
+/// Checks what a session brings for all of its terminals, so that a mistake is reported when the session is opened.
+/// Returns the profile's name.
+pub fn check_session(
+    policy: &PolicySet,
+    profile: Option<&str>,
+    roots: &[AbsPath],
+    cwd: &AbsPath,
+    env: &[EnvEntry],
+) -> Result<ProfileName, Denial> {
+    let (name, profile) = policy
+        .profile(profile)
+        .ok_or_else(|| Denial::UnknownProfile(profile.unwrap_or_default().to_owned()))?;
+    check_variables(policy, name, profile, env)?;
+    check_cwd(roots, cwd)?;
+    Ok(name.clone())
+}
+
+/// Checks the variables that a caller passes. A denied variable passes with the value that the command has anyway.
+pub(super) fn check_variables<'a>(
+    policy: &PolicySet,
+    name: &ProfileName,
+    profile: &Profile,
+    entries: impl IntoIterator<Item = &'a EnvEntry>,
+) -> Result<(), Denial> {
+    for entry in entries {
+        if policy.is_secret(entry.name()) {
+            return Err(Denial::SecretVariable(entry.name().to_owned()));
+        }
+        let checked = environment::check_variable(&profile.environment, entry.name(), Some(entry.value()));
+        let Err(refused) = checked else { continue };
+        if environment::merge_variables(profile, &[], &[])
+            .get(entry.name())
+            .is_some_and(|own| own == entry.value())
+        {
+            continue;
+        }
+        return Err(match refused {
+            VariableDenial::Denied { pattern, reason, on_assignment: _ } => Denial::EnvironmentDenied {
+                profile: name.clone(),
+                name: entry.name().to_owned(),
+                pattern: pattern.to_owned(),
+                reason,
+            },
+            VariableDenial::NotAllowed => {
+                Denial::EnvironmentNotAllowed { profile: name.clone(), name: entry.name().to_owned() }
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Checks the working directory by its text only. The sandbox is the boundary: a link in the workspace cannot lead out
+/// of it.
+pub(super) fn check_cwd(roots: &[AbsPath], cwd: &AbsPath) -> Result<(), Denial> {
+    if roots.iter().any(|root| cwd.is_within(root)) {
+        Ok(())
+    } else {
+        Err(Denial::CwdOutsideRoots(cwd.clone()))
     }
 }
 

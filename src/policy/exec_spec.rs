@@ -1,24 +1,31 @@
-//! The exact command that a permit allows: what `execve(2)` gets, and under which limits.
+//! The exact command that a permit allows: what `execve(2)` gets, and under which limits. The code that starts the command reads it.
 //!
-//! Read by the code that starts the command. Only `build_spec` makes one.
+//! It is built from a request, its profile and the effects of the rules that allow it, and nothing else makes one. Its digest, with that of
+//! the request, is what an approval is bound to.
+//!
+//! A request is never changed into something that its caller did not ask for, except that ceilings lower what it asks for and that rules
+//! add what their effects say.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, path::PathBuf, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use sha2::Digest as _;
 
-use super::{
-    approved_command::ApprovedCommand,
+use crate::{
+    approval::ApprovedCommand,
+    byte_text,
     command::{
-        interpreter::Interpreter,
-        program::{DirectoryId, FileId, Resolved},
-        rule::Effects,
+        program::{DirectoryId, FileId, Interpreter, PathStability, ProgramResolver, Resolved},
+        rule::{Decision, Effects},
+        verdict::RuleVerdict,
     },
-    implied_variables::OpenedTls,
+    denial::Denial,
+    environment::{self, EnvEntry},
+    implied_variables::{self, OpenedTls},
     path::AbsPath,
-    profile::{Network, Profile, ProfileName},
-    request::{OverflowMode, StdinSource, StreamMode},
-    secret::SecretGrant,
-    umask::Umask,
+    profile::{Network, Profile, ProfileName, Umask, lower_limit},
+    request::{CommandSpec, OverflowMode, Request, StdinSource, StreamMode},
+    set::{Digest, PolicySet, SecretGrant},
 };
 
 /// The command that is executed, with everything that decides how it runs.
@@ -197,4 +204,257 @@ impl ExecSpec {
     pub fn approved(&self) -> impl Iterator<Item = ApprovedCommand> {
         self.approved.iter().map(|one| one.beginning_in(&self.env))
     }
+}
+
+/// Builds the command. An error where the profile does not offer the network that the request asks for.
+pub(super) fn build_spec(
+    policy: &PolicySet,
+    request: &Request,
+    (name, profile): (&ProfileName, &Arc<Profile>),
+    verdict: &RuleVerdict,
+    programs: &dyn ProgramResolver,
+) -> Result<ExecSpec, Denial> {
+    let effects = &verdict.effects;
+    let network = choose_network(name, profile, request)?;
+    let (program, argv) = command_line(profile, &request.command);
+    let resolved = resolve(programs, &program, request);
+    if let Resolved::File(file) = &resolved
+        && profile.seccomp.enabled
+        && verdict.decision != Decision::Deny
+        && programs.is_32_bit(file)
+    {
+        return Err(Denial::Program32Bit { profile: name.clone(), path: file.path.clone() });
+    }
+    let secrets = grants(policy, profile, effects);
+    let has_program_rules =
+        network == Network::Proxy && policy.has_program_rules(&request.principal, name.as_str());
+    let opened_tls = opened_tls(policy, request, name, network, &secrets);
+    Ok(ExecSpec {
+        profile_name: name.clone(),
+        profile: with_limits(profile, effects),
+        confinement: policy.confinement(name),
+        network,
+        interpreters: match &resolved {
+            Resolved::File(file) => {
+                executed_in_place(file, programs.interpreters(file, request.cwd.as_str()).chain)
+            }
+            Resolved::Builtin | Resolved::Missing | Resolved::Unknown => Vec::new(),
+        },
+        resolved,
+        program,
+        argv,
+        env: env_list(profile, implied_variables::implied_by_network(network, &opened_tls), request, effects),
+        opened_tls,
+        has_program_rules,
+        secrets,
+        effects: effects.clone(),
+        cwd: request.cwd.clone(),
+        directory: directory(policy, request, verdict, programs),
+        output_limit_bytes: request
+            .output_limit_bytes
+            .unwrap_or(profile.output.default_bytes)
+            .min(profile.output.ceiling_bytes),
+        streams: request.streams,
+        stdin: request.stdin,
+        overflow: request.overflow,
+        time_limit: lower_limit(time_limit(profile, request.time_limit), effects.time_limit),
+        idle_limit: lower_limit(lower_limit(profile.times.idle, request.idle_limit), effects.idle_limit),
+        kill_grace: request.kill_grace.unwrap_or(profile.times.grace),
+        umask: profile.filesystem.umask.or(request.umask).unwrap_or_default(),
+        relative_from: request.relative_from(),
+        starts_any_rule: verdict.starts_any.clone(),
+        approved: Vec::new(),
+    })
+}
+
+/// The working directory, where rules or a person's answer depend on what it is.
+fn directory(
+    policy: &PolicySet,
+    request: &Request,
+    verdict: &RuleVerdict,
+    programs: &dyn ProgramResolver,
+) -> Option<DirectoryId> {
+    if verdict.decision != Decision::Ask && !policy.reads_directories() {
+        return None;
+    }
+    Some(programs.directories(request.cwd.as_str())?.first()?.id)
+}
+
+fn choose_network(name: &ProfileName, profile: &Profile, request: &Request) -> Result<Network, Denial> {
+    let network = request.network.unwrap_or(profile.network.default);
+    if profile.network.choices.contains(&network) {
+        Ok(network)
+    } else {
+        Err(Denial::NetworkNotOffered {
+            profile: name.clone(),
+            network,
+            offered: profile.network.choices.clone(),
+        })
+    }
+}
+
+/// The program and its argument vector, with `argv[0]`.
+fn command_line(profile: &Profile, program: &CommandSpec) -> (String, Vec<Bytes>) {
+    match program {
+        CommandSpec::Argv { command, args } => {
+            let argv = std::iter::once(command).chain(args).map(|arg| bytes_of(arg)).collect();
+            (command.clone(), argv)
+        }
+        CommandSpec::ShellLine(line) => {
+            let shell = profile.shell.to_string_lossy().into_owned();
+            let argv = vec![shell.clone().into(), Bytes::from_static(b"-c"), bytes_of(line)];
+            (shell, argv)
+        }
+    }
+}
+
+fn bytes_of(text: &str) -> Bytes {
+    byte_text::to_bytes(text).into_owned().into()
+}
+
+fn resolve(programs: &dyn ProgramResolver, program: &str, request: &Request) -> Resolved {
+    match program.contains('/') {
+        true => programs.resolve_path(program, request.cwd.as_str()),
+        false => programs.find_command(program),
+    }
+}
+
+/// The interpreters that are executed in place of a script which another process could exchange. What nobody can exchange is executed by
+/// its path, and the kernel finds its interpreter.
+fn executed_in_place(file: &FileId, chain: Vec<Interpreter>) -> Vec<Interpreter> {
+    let mut is_exchangeable = file.stability == PathStability::Changeable;
+    let executed = chain.into_iter().take_while(|interpreter| {
+        let is_next = is_exchangeable;
+        is_exchangeable =
+            matches!(&interpreter.file, Resolved::File(next) if next.stability == PathStability::Changeable);
+        is_next
+    });
+    executed.collect()
+}
+
+/// What rules about connections do to TLS of the command. A secret that the command itself is given needs no placeholder.
+fn opened_tls(
+    policy: &PolicySet,
+    request: &Request,
+    profile: &ProfileName,
+    network: Network,
+    given: &[SecretGrant],
+) -> OpenedTls {
+    if network != Network::Proxy {
+        return OpenedTls::default();
+    }
+    let mut secrets = policy.credential_secrets(&request.principal, profile.as_str());
+    secrets.retain(|secret| !given.contains(secret));
+    let hosts = match policy.opens_tls(&request.principal, profile.as_str()) {
+        true => policy.opened_hosts(&request.principal),
+        false => BTreeSet::new(),
+    };
+    OpenedTls { hosts, secrets }
+}
+
+/// The environment without secrets: what is implied, the profile's, the session's, the caller's, then what the rules set.
+fn env_list(
+    profile: &Profile,
+    implied: Vec<(String, String)>,
+    request: &Request,
+    effects: &Effects,
+) -> Vec<Bytes> {
+    let set = effects
+        .environment
+        .iter()
+        .filter_map(|(name, value)| EnvEntry::new(name.clone(), value.clone()).ok());
+    let caller: Vec<EnvEntry> = request.env.iter().cloned().chain(set).collect();
+    environment::merge_to_list(profile, implied, &request.session_env, &caller)
+}
+
+/// The secrets of the profile and of the rules.
+fn grants(policy: &PolicySet, profile: &Profile, effects: &Effects) -> Vec<SecretGrant> {
+    let names: BTreeSet<&String> = profile.secrets.iter().chain(&effects.secrets).collect();
+    // Loading has refused names that no secret has.
+    names.into_iter().filter_map(|name| policy.secret_grant(name)).collect()
+}
+
+/// The profile, with the terminal's limits as low as the rules say.
+fn with_limits(profile: &Arc<Profile>, effects: &Effects) -> Arc<Profile> {
+    let own = profile.limits.terminal;
+    let terminal = own.lowered_by(effects.limits);
+    if terminal == own {
+        return profile.clone();
+    }
+    let mut profile = Profile::clone(profile);
+    profile.limits.terminal = terminal;
+    Arc::new(profile)
+}
+
+/// The caller's limit may go up to the ceiling, or where there is none, to the profile's own limit.
+fn time_limit(profile: &Profile, asked: Option<Duration>) -> Option<Duration> {
+    let ceiling = profile.times.ceiling.or(profile.times.limit);
+    lower_limit(ceiling, asked.or(profile.times.limit))
+}
+
+/// Hashes every field that says what will run, the files that it names, and what the session lets it touch. Each part
+/// goes in with its length, so that no two requests share a text.
+pub(super) fn request_digest(request: &Request, verdict: &RuleVerdict, spec: &ExecSpec) -> Digest {
+    let mut hash = sha2::Sha256::new();
+    let mut part = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    part(b"provost.order.v4");
+    part(request.principal.as_bytes());
+    part(&(request.roots.len() as u64).to_le_bytes());
+    request.roots.iter().for_each(|root| part(root.as_str().as_bytes()));
+    part(&(request.labels.len() as u64).to_le_bytes());
+    request.labels.iter().flat_map(|(name, value)| [name, value]).for_each(|text| part(text.as_bytes()));
+    part(spec.profile_name.as_str().as_bytes());
+    part(spec.program.as_bytes());
+    part(spec.cwd.as_str().as_bytes());
+    let directory = spec.directory.map_or([0; 2], |id| [id.device, id.inode]);
+    directory.iter().for_each(|number| part(&number.to_le_bytes()));
+    for list in [&spec.argv, &spec.env] {
+        part(&(list.len() as u64).to_le_bytes());
+        list.iter().for_each(|item| part(item));
+    }
+    part(&(spec.secrets.len() as u64).to_le_bytes());
+    for SecretGrant { name, file } in &spec.secrets {
+        part(name.as_bytes());
+        part(file.as_os_str().as_encoded_bytes());
+    }
+    let millis = |time: Option<Duration>| time.map_or(u64::MAX, |time| time.as_millis() as u64);
+    let units = verdict.units.iter().map(|unit| &unit.file);
+    let interpreters = spec.interpreters.iter().map(|interpreter| &interpreter.file);
+    let named: Vec<[u64; 3]> = spec
+        .resolved_file()
+        .map(identity)
+        .into_iter()
+        .chain(units.chain(interpreters).map(|found| match found {
+            Resolved::File(file) => identity(file),
+            Resolved::Builtin | Resolved::Missing | Resolved::Unknown => [0; 3],
+        }))
+        .collect();
+    let limits = spec.profile.limits.terminal;
+    for number in [named.len() as u64].into_iter().chain(named.into_iter().flatten()).chain(
+        [limits.memory_bytes, limits.swap_bytes, limits.pids, limits.cpu_millis]
+            .map(|limit| limit.unwrap_or(u64::MAX)),
+    ) {
+        part(&number.to_le_bytes());
+    }
+    for number in [
+        spec.network as u64,
+        spec.streams.digest_number(),
+        spec.stdin as u64,
+        spec.overflow as u64,
+        spec.output_limit_bytes,
+        millis(spec.time_limit),
+        millis(spec.idle_limit),
+        millis(Some(spec.kill_grace)),
+        u64::from(spec.umask.bits()),
+    ] {
+        part(&number.to_le_bytes());
+    }
+    Digest(hash.finalize().into())
+}
+
+fn identity(file: &FileId) -> [u64; 3] {
+    [file.device, file.inode, file.changed_nanos as u64]
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{profile::Network, secret::SecretGrant};
+use super::{profile::Network, set::SecretGrant};
 use crate::network::name::HostName;
 
 /// Variables of commands without a network, unless they are set: these tools try a refused name again for up to a minute, in

@@ -1,36 +1,37 @@
 //! Loads a policy from the texts of its files: parses them, merges them, checks the values, compiles the rules.
 //!
 //! One mistake refuses the whole policy and is reported with its line. This file reads no files.
+//!
+//! Policies that write rules and no profile get the built-in profiles. A file that a cut-short write has left still parses, and a rule
+//! without its last lines may allow more than the whole one: such a file is found by comparison with the one before. A file that loses
+//! whole tables at its end is taken as an edit. Warnings about the policy are collected here, without those that its files silence.
 
-mod built_in;
-mod connect_rules;
-mod cut_short;
-mod effects;
-mod rule_place;
-mod warnings;
-
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use serde::Deserialize;
 use sha2::Digest as _;
 use toml::{Spanned, Table, Value};
 
-pub use self::built_in::TEXT as BUILT_IN_TEXT;
-use self::rule_place::placed;
-use super::{
+use crate::{
     check::{InvalidValue, check_profile},
     command::{
+        self,
         examples::{self, ExampleBudget},
         pattern::{PatternError, Regexes},
-        rule::{ClaimedField, Rule, RuleError, RuleMode, RuleSource},
+        rule::{ClaimedField, Decision, Rule, RuleError, RuleMode, RuleSource},
     },
-    connect::ConnectSource,
-    digest::Digest,
-    file_error::PolicyFileError,
-    profile::{Profile, ProfileName},
-    secret::{self, SecretSource},
-    set::{PolicySet, PolicyText},
-    warning::RuleLocation,
+    connect::{ConnectRule, ConnectRuleError, ConnectSource, TlsHandling},
+    diagnostics::{PolicyFileError, PolicyWarning, RuleLocation, Silenced, WarningId},
+    environment::EnvEntry,
+    network::http_request::Scheme,
+    profile::{Filesystem, Profile, ProfileName},
+    rule_warnings::{self, Gates, WrittenRule},
+    set::{self, Digest, PolicySet, PolicyText, SecretSource},
 };
 
 /// The most rules that a policy may have.
@@ -98,7 +99,7 @@ impl ParsedFile<'_> {
 impl PolicySet {
     /// The policy that is compiled in: `policies/default.toml`.
     pub fn compiled_in() -> Self {
-        Self::parse(built_in::NAME, built_in::TEXT)
+        Self::parse(BUILT_IN_NAME, BUILT_IN_TEXT)
             .expect("the policy that is compiled in is valid: a unit test loads it")
     }
 
@@ -122,7 +123,7 @@ impl PolicySet {
 
     /// Where a file of `after` ends in the middle of what it says in this policy, as a write that was cut short leaves it.
     pub fn cut_short(&self, after: &Self) -> Option<PolicyFileError> {
-        cut_short::find(&self.texts, &after.texts)
+        find_cut_short(&self.texts, &after.texts)
     }
 }
 
@@ -131,13 +132,13 @@ fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
         files.iter().map(|(name, text)| parse(name, text)).collect::<Result<_, _>>()?;
     files.sort_by(|a, b| a.name.cmp(b.name));
     let secrets = load_secrets(&files)?;
-    let built_in = built_in::where_none_is_written(&files)?;
+    let built_in = built_in_profiles(&files)?;
     let with_profiles: Vec<&ParsedFile<'_>> = files.iter().chain(&built_in).collect();
     let profiles = load_profiles(&with_profiles, &secrets)?;
     let default = choose_default(&files, built_in.as_ref(), &profiles)?;
     let regexes = Regexes::default();
     let (rules, mut origins) = load_rules(&files, &profiles, &secrets, &regexes)?;
-    let connect_rules = connect_rules::load(&files, &profiles, &secrets, &mut origins)?;
+    let connect_rules = load_connect_rules(&files, &profiles, &secrets, &mut origins)?;
     Ok(PolicySet {
         generation: 1,
         known_directories: Arc::default(),
@@ -145,7 +146,7 @@ fn load(files: &[(&str, &str)]) -> Result<PolicySet, PolicyFileError> {
         confinements: Arc::new(
             profiles.iter().map(|(name, profile)| (name.clone(), hash(profile))).collect(),
         ),
-        warnings: warnings::find(&files, &profiles, &origins, &regexes)?.into(),
+        warnings: find_warnings(&files, &profiles, &origins, &regexes)?.into(),
         has_built_in_profiles: built_in.is_some(),
         profiles,
         rules: rules.into(),
@@ -178,7 +179,7 @@ fn load_secrets(files: &[ParsedFile<'_>]) -> Result<SecretMap, PolicyFileError> 
     for file in files {
         for (name, spanned) in &file.file.secrets {
             let wrong = |problem: String| file.error(spanned.span(), format!("secrets: {problem}"));
-            secret::check(name, spanned.get_ref()).map_err(wrong)?;
+            set::check_secret(name, spanned.get_ref()).map_err(wrong)?;
             if secrets.insert(name.clone(), spanned.get_ref().clone()).is_some() {
                 return Err(wrong(format!("{name:?} is in another file, too")));
             }
@@ -251,7 +252,7 @@ fn resolve_extends(
     }
     let mut profile: Profile =
         Profile::deserialize(Value::Table(merged)).map_err(|error| wrong(error.message().to_owned()))?;
-    super::protection_lists::merge_lists(&mut profile, &tables)?;
+    merge_lists(&mut profile, &tables)?;
     Ok(profile)
 }
 
@@ -326,7 +327,7 @@ fn load_rules(
             };
             let rule = Rule::compile(source, file.file.mode, regexes).map_err(rule_error)?;
             examples::check(source, &rule, &examples_left).map_err(rule_error)?;
-            effects::check_effects(source, profiles).map_err(|(key, problem)| place.wrong(key, problem))?;
+            check_effects(source, profiles).map_err(|(key, problem)| place.wrong(key, problem))?;
             check_secrets(&source.effects.secrets, &source.effects.environment, secrets)
                 .map_err(|problem| place.wrong("secrets", format!("effects.secrets: {problem}")))?;
             rules.push(rule);
@@ -401,6 +402,326 @@ fn find_key(text: &str, table: Range<usize>, key: &str) -> Range<usize> {
     }
     let head = rest.find('\n').map_or(text.len(), |at| start + at);
     start..table.end.min(head).max(start)
+}
+
+/// The name of the built-in policy in errors.
+const BUILT_IN_NAME: &str = "policies/default.toml";
+
+/// The built-in policy, as it stands in `policies/default.toml`.
+pub const BUILT_IN_TEXT: &str = include_str!("policies/default.toml");
+
+/// The profiles of the built-in policy, without its rules, where no file has a profile. None where one has, or where there is no file.
+fn built_in_profiles(files: &[ParsedFile<'_>]) -> Result<Option<ParsedFile<'static>>, PolicyFileError> {
+    if files.is_empty() || files.iter().any(|file| !file.file.profile.is_empty()) {
+        return Ok(None);
+    }
+    let mut built_in = parse(BUILT_IN_NAME, BUILT_IN_TEXT)?;
+    built_in.file.rule.clear();
+    built_in.file.connect.clear();
+    built_in.file.secrets.clear();
+    Ok(Some(built_in))
+}
+
+/// Compiles the rules of all files.
+fn load_connect_rules(
+    files: &[ParsedFile<'_>],
+    profiles: &BTreeMap<ProfileName, std::sync::Arc<Profile>>,
+    secrets: &SecretMap,
+    locations: &mut BTreeMap<String, RuleLocation>,
+) -> Result<Vec<ConnectRule>, PolicyFileError> {
+    let mut rules = Vec::new();
+    for file in files {
+        for (source, place) in placed(file, &file.file.connect) {
+            place.take_id(&source.id, rules.len(), locations, "rules about connections")?;
+            let unknown = source
+                .when
+                .profile
+                .iter()
+                .find(|name| !profiles.contains_key(&ProfileName(name.as_str().into())));
+            if let Some(name) = unknown {
+                return Err(place.wrong("profile", format!("when.profile: there is no [profile.{name}]")));
+            }
+            let rule_error =
+                |error: ConnectRuleError| place.wrong_text(error.text(), error.key(), error.to_string());
+            let named = source.credential.as_ref().map(|credential| &credential.secret);
+            if let Some(name) = named.filter(|name| !secrets.contains_key(*name)) {
+                let problem = format!("credential.secret: there is no [secrets.{name}]");
+                return Err(place.wrong_text(Some(name), "credential", problem));
+            }
+            rules.push(ConnectRule::compile(source, file.file.mode).map_err(rule_error)?);
+        }
+    }
+    Ok(rules)
+}
+
+/// What is said of such a file.
+const CUT: &str = "the file ends here, in the middle of what it says in the policy in force: a write may have been cut short; a reload that \
+                   is asked for (`provost policy reload`, or SIGHUP) loads the file as it is";
+
+/// The first file that ends within a table, or a line, of the same file as it was.
+fn find_cut_short(before: &[PolicyText], after: &[PolicyText]) -> Option<PolicyFileError> {
+    after.iter().find_map(|file| {
+        let old = before.iter().find(|old| old.name == file.name)?;
+        let end = file.text.len()..file.text.len();
+        is_cut(&old.text, &file.text).then(|| PolicyFileError::at(&file.name, &file.text, end, CUT))
+    })
+}
+
+fn is_cut(old: &str, new: &str) -> bool {
+    let Some(lost) = old.strip_prefix(new).filter(|lost| !lost.is_empty()) else { return false };
+    if !new.ends_with('\n') && !lost.trim_start_matches('\r').starts_with('\n') {
+        return true;
+    }
+    // What follows is a part of the last table, unless it begins with the head of one.
+    let mut lines = lost.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.next().is_some_and(|line| !line.starts_with('['))
+}
+
+/// The error has the key that is wrong, and what is wrong with it.
+fn check_effects(
+    source: &RuleSource,
+    profiles: &BTreeMap<ProfileName, Arc<Profile>>,
+) -> Result<(), (&'static str, String)> {
+    let effects = &source.effects;
+    if let Some(name) = &effects.profile
+        && !profiles.contains_key(&ProfileName(name.as_str().into()))
+    {
+        return Err(("profile", format!("effects.profile: there is no [profile.{name}]")));
+    }
+    for (name, value) in &effects.environment {
+        EnvEntry::new(name.clone(), value.clone())
+            .map_err(|error| ("environment", format!("effects.environment: {name:?}: {error}")))?;
+        // The rules have spoken on the names before they are given their environment.
+        if command::changes_lookup(name) {
+            let problem = "changes what names in command lines mean: a profile can set it";
+            return Err(("environment", format!("effects.environment: {name:?}: {problem}")));
+        }
+    }
+    for (key, time) in [("time_limit", effects.time_limit), ("idle_limit", effects.idle_limit)] {
+        if time.is_some_and(|time| time.is_zero()) {
+            return Err((key, format!("effects.{key}: must not be 0")));
+        }
+    }
+    let limits = &effects.limits;
+    let numbers =
+        [("memory_bytes", limits.memory_bytes), ("pids", limits.pids), ("cpu_millis", limits.cpu_millis)];
+    match numbers.into_iter().find(|(_, value)| *value == Some(0)) {
+        Some((key, _)) => Err((key, format!("effects.limits.{key}: must not be 0"))),
+        None => Ok(()),
+    }
+}
+
+/// Merges the lists of a profile. `tables` are those of the profiles that it extends, the farthest first, then its own.
+pub(super) fn merge_lists(profile: &mut Profile, tables: &[&Table]) -> Result<(), InvalidValue> {
+    let shipped = Filesystem::default();
+    let (mut protected, mut reserved) = (shipped.protected, shipped.reserved);
+    let (mut deny, mut drop): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    for table in tables {
+        for dropped in texts(table, "filesystem", "drop") {
+            let is_other = |path: &PathBuf| path != Path::new(dropped);
+            let before = protected.len() + reserved.len();
+            protected.retain(is_other);
+            reserved.retain(is_other);
+            if protected.len() + reserved.len() == before {
+                let problem = format!("{dropped:?} is not among the protected and reserved paths");
+                return Err(InvalidValue { key: "drop", problem });
+            }
+        }
+        add_missing(&mut protected, texts(table, "filesystem", "protected").map(PathBuf::from));
+        add_missing(&mut reserved, texts(table, "filesystem", "reserved").map(PathBuf::from));
+        // What a profile denies again is no longer dropped.
+        let denied: Vec<String> = texts(table, "environment", "deny").map(str::to_owned).collect();
+        drop.retain(|dropped| !denied.contains(dropped));
+        add_missing(&mut drop, texts(table, "environment", "drop").map(str::to_owned));
+        add_missing(&mut deny, denied);
+    }
+    (profile.filesystem.protected, profile.filesystem.reserved) = (protected, reserved);
+    (profile.environment.deny, profile.environment.drop) = (deny, drop);
+    Ok(())
+}
+
+fn texts<'a>(table: &'a Table, part: &str, key: &str) -> impl Iterator<Item = &'a str> {
+    let list = table.get(part).and_then(|part| part.get(key)).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Adds the items that the list does not have.
+fn add_missing<T: PartialEq>(list: &mut Vec<T>, more: impl IntoIterator<Item = T>) {
+    for one in more {
+        if !list.contains(&one) {
+            list.push(one);
+        }
+    }
+}
+
+/// The table of one rule.
+struct RulePlace<'a> {
+    file: &'a ParsedFile<'a>,
+    table: Range<usize>,
+}
+
+/// The rules of one kind in a file, each with its place. A table reaches to the next one of its kind.
+fn placed<'a, T>(
+    file: &'a ParsedFile<'a>,
+    rules: &'a [Spanned<T>],
+) -> impl Iterator<Item = (&'a T, RulePlace<'a>)> {
+    rules.iter().enumerate().map(move |(at, rule)| {
+        let start = rule.span().start;
+        let end = rules.get(at + 1).map_or(file.text.len(), |next| next.span().start);
+        (rule.get_ref(), RulePlace { file, table: start..end.max(start) })
+    })
+}
+
+impl RulePlace<'_> {
+    /// An error at a key of the rule.
+    fn wrong(&self, key: &str, problem: impl Into<String>) -> PolicyFileError {
+        self.file.error(find_key(self.file.text, self.table.clone(), key), problem)
+    }
+
+    /// An error at a text in the rule, or at a key where the text is not found.
+    fn wrong_text(&self, text: Option<&str>, key: &str, problem: String) -> PolicyFileError {
+        match text.and_then(|text| find_text(self.file.text, self.table.clone(), text)) {
+            Some(range) => self.file.error(range, problem),
+            None => self.wrong(key, problem),
+        }
+    }
+
+    /// Takes the id for this rule, of which there are `count` of its kind before it.
+    ///
+    /// # Errors
+    /// Another rule of any kind has the id, or there are as many rules as there may be.
+    fn take_id(
+        &self,
+        id: &str,
+        count: usize,
+        locations: &mut BTreeMap<String, RuleLocation>,
+        kind: &str,
+    ) -> Result<(), PolicyFileError> {
+        if let Some(origin) = locations.get(id) {
+            return Err(self.wrong("id", format!("id: {id:?} is taken by {}:{}", origin.file, origin.line)));
+        }
+        if count >= MAX_RULES {
+            return Err(self.wrong("id", format!("more than {MAX_RULES} {kind}")));
+        }
+        let line = self.file.line_at(self.table.start);
+        locations.insert(id.to_owned(), RuleLocation { file: self.file.name.to_owned(), line });
+        Ok(())
+    }
+}
+
+/// A directory for secrets that no shipped profile shows.
+const SECRETS_PLACE: &str = "/var/lib/provost-secrets";
+
+/// Finds them, in the order of files and lines. An error for a file that silences what there is not.
+fn find_warnings(
+    files: &[ParsedFile<'_>],
+    profiles: &BTreeMap<ProfileName, Arc<Profile>>,
+    locations: &BTreeMap<String, RuleLocation>,
+    regexes: &Regexes,
+) -> Result<Vec<PolicyWarning>, PolicyFileError> {
+    let gates = match profiles.values().any(|profile| profile.gate.enabled) {
+        true => Gates::Some,
+        false => Gates::None,
+    };
+    let mut rules: Vec<WrittenRule<'_>> = Vec::new();
+    for file in files {
+        let sources = file.file.rule.iter().map(|rule| rule.get_ref());
+        let mode = |source: &RuleSource| source.mode.unwrap_or(file.file.mode);
+        rules.extend(sources.map(|source| WrittenRule { source, mode: mode(source) }));
+    }
+    let about_rules =
+        rule_warnings::check(&rules, gates, regexes).into_iter().filter_map(|(at, id, problem)| {
+            let subject = rules.get(at)?.source.id.clone();
+            Some(PolicyWarning { id, location: locations.get(&subject).cloned(), subject, problem })
+        });
+    let opened: HashSet<&str> = files
+        .iter()
+        .flat_map(|file| &file.file.connect)
+        .filter(|rule| rule.get_ref().tls == TlsHandling::Terminate)
+        .flat_map(|rule| rule.get_ref().host.iter().map(String::as_str))
+        .collect();
+    let about_connections = files.iter().flat_map(|file| &file.file.connect).filter_map(|rule| {
+        let rule = rule.get_ref();
+        let problem = hidden_requests(rule, &opened)?;
+        let (id, subject) = (WarningId::HiddenRequests, rule.id.clone());
+        Some(PolicyWarning { id, location: locations.get(&subject).cloned(), subject, problem })
+    });
+    let judges = rules.iter().any(|rule| rule.source.decision != Decision::Allow);
+    let about_profiles = files.iter().flat_map(|file| without_gate(file, profiles)).filter(|_| judges);
+    let about_secrets = files.iter().flat_map(|file| shown_secrets(file, profiles));
+    let mut silenced: Vec<(&str, Silenced)> = Vec::new();
+    for file in files {
+        for item in &file.file.silence {
+            let wrong = |problem| file.error(item.span(), format!("silence: {problem}"));
+            silenced.push((file.name, Silenced::parse(item.get_ref()).map_err(wrong)?));
+        }
+    }
+    let is_shown = |warning: &PolicyWarning| {
+        let file = warning.location.as_ref().map(|location| location.file.as_str());
+        !silenced.iter().any(|(of, item)| file == Some(*of) && item.covers(warning))
+    };
+    let all = about_rules.chain(about_connections).chain(about_profiles).chain(about_secrets);
+    Ok(all.filter(is_shown).collect())
+}
+
+/// Secrets of a file that lie in what a profile shows, by their paths.
+fn shown_secrets<'a>(
+    file: &'a ParsedFile<'_>,
+    profiles: &'a BTreeMap<ProfileName, Arc<Profile>>,
+) -> impl Iterator<Item = PolicyWarning> + 'a {
+    file.file.secrets.iter().filter_map(|(name, written)| {
+        let secret = &written.get_ref().file;
+        let (profile, directory, is_covered) = profiles.iter().find_map(|(profile, shown)| {
+            let files = &shown.filesystem;
+            let holds = |paths: &'a [PathBuf]| paths.iter().find(|path| secret.starts_with(path));
+            let extra = || holds(&files.read_only).or_else(|| holds(&files.writable));
+            let system = holds(&files.system).map(|directory| (profile, directory, true));
+            system.or_else(|| Some((profile, extra()?, false)))
+        })?;
+        let becomes = match is_covered {
+            true => {
+                "sandboxes see an empty place there, but may see a file that is put in its place next to files that are no secrets"
+            }
+            false => "a gateway refuses that",
+        };
+        Some(PolicyWarning {
+            id: WarningId::ShownSecret,
+            subject: name.clone(),
+            location: Some(RuleLocation { file: file.name.to_owned(), line: file.line_at(written.span().start) }),
+            problem: format!(
+                "lies in {}, which the profile {profile} shows: {becomes}; keep it where no profile shows anything, as in {SECRETS_PLACE}",
+                crate::printable::path(directory)
+            ),
+        })
+    })
+}
+
+/// 1-based.
+/// A rule about requests of the port of HTTPS, where no rule opens TLS to one of its hosts.
+fn hidden_requests(rule: &ConnectSource, opened: &HashSet<&str>) -> Option<String> {
+    let is_about_requests = !rule.method.is_empty() || !rule.path.is_empty();
+    let is_opened = rule.host.iter().any(|host| opened.contains(host.as_str()));
+    (is_about_requests && rule.port.contains(&Scheme::Https.port()) && !is_opened).then(|| {
+        "is about requests that come in TLS, which is refused then: `tls = \"terminate\"` in a rule that allows them opens it".to_owned()
+    })
+}
+
+/// Profiles of a file under which only the commands of requests are judged.
+fn without_gate<'a>(
+    file: &'a ParsedFile<'_>,
+    profiles: &'a BTreeMap<ProfileName, Arc<Profile>>,
+) -> impl Iterator<Item = PolicyWarning> + 'a {
+    let named = file.file.profile.iter();
+    named.filter_map(|(name, written)| {
+        let profile = profiles.get(&ProfileName::from_recorded(name))?;
+        let line = file.line_at(written.span().start);
+        (!profile.gate.enabled).then(|| PolicyWarning {
+            id: WarningId::NoGate,
+            subject: name.clone(),
+            location: Some(RuleLocation { file: file.name.to_owned(), line }),
+            problem: "judges the commands of requests, and nothing that these start: `gate = { enabled = true }` does".to_owned(),
+        })
+    })
 }
 
 #[cfg(test)]

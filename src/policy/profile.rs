@@ -1,24 +1,14 @@
 //! Profiles: named descriptions of confinement, as policy files write them.
 //!
-//! Types only. [`super::check`] refuses values that make no sense, and the doc comments are the descriptions of the JSON
-//! schema.
-
-mod kept_caches;
-mod network;
-mod ssh_agent;
+//! Types only. [`super::check`] refuses values that make no sense, and the doc comments are the descriptions of the JSON schema. A umask is
+//! text in octal digits, as shells write it: a bare number would be read as a decimal one.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
-pub use self::{
-    kept_caches::{KeptBetween, KeptCachesRule},
-    network::{Network, NetworkRule, OnReload, SocketPlace},
-    ssh_agent::{SIGNED_NAMESPACES, SshAgentRule, SshHost},
-};
-use super::{duration, umask::Umask, workspace_files};
-use crate::byte_text;
+use crate::{byte_text, duration, network::socket_path::SocketPath, workspace_files};
 
 /// What happens when the host cannot give a protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Default)]
@@ -295,6 +285,26 @@ pub struct CgroupLimits {
     pub cpu_millis: Option<u64>,
 }
 
+impl CgroupLimits {
+    /// The lower one of the two for each limit.
+    pub(crate) fn lowered_by(self, other: Self) -> Self {
+        Self {
+            memory_bytes: lower_limit(self.memory_bytes, other.memory_bytes),
+            swap_bytes: lower_limit(self.swap_bytes, other.swap_bytes),
+            pids: lower_limit(self.pids, other.pids),
+            cpu_millis: lower_limit(self.cpu_millis, other.cpu_millis),
+        }
+    }
+}
+
+/// The lower one of two limits. An absent limit is none.
+pub(crate) fn lower_limit<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
 /// The commands' environment: nothing is inherited from the gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -420,5 +430,242 @@ impl Default for Profile {
                 .to_vec(),
             searched: Vec::new(),
         }
+    }
+}
+
+/// Which network a command has, and which a caller may ask for.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkRule {
+    /// When the caller says nothing.
+    pub default: Network,
+    /// What the caller may ask for.
+    pub choices: Vec<Network>,
+    /// TCP ports that may be connected to, in either network, and no others: enforced by landlock. Absent: all.
+    pub tcp_connect: Option<Vec<u16>>,
+    /// TCP ports that may be bound, likewise.
+    pub tcp_bind: Option<Vec<u16>>,
+    /// With `proxy`: what becomes of open connections when another policy comes into force.
+    pub on_reload: OnReload,
+    /// With `proxy`: bytes that the connections of one session may carry, in both directions together. Absent: any number.
+    pub max_bytes: Option<u64>,
+    /// With `proxy`: unix sockets of the host that commands see, as listeners of the sandbox's own. Rules with `unix` decide about each
+    /// connection.
+    pub sockets: Vec<SocketPlace>,
+}
+
+/// A socket of the host, and where commands find it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SocketPlace {
+    /// Its path on the host, without symbolic links.
+    pub host: PathBuf,
+    /// Its path inside, below `/run`. Absent: the same.
+    pub inside: Option<PathBuf>,
+}
+
+impl SocketPlace {
+    /// Its path inside.
+    pub fn inside(&self) -> &std::path::Path {
+        self.inside.as_deref().unwrap_or(&self.host)
+    }
+}
+
+/// What becomes of open connections when another policy comes into force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnReload {
+    /// They go on.
+    #[default]
+    Keep,
+    /// Those that the new rules do not allow are closed.
+    Close,
+}
+
+impl Default for NetworkRule {
+    fn default() -> Self {
+        Self {
+            default: Network::None,
+            choices: vec![Network::None],
+            tcp_connect: None,
+            tcp_bind: None,
+            on_reload: OnReload::Keep,
+            max_bytes: None,
+            sockets: Vec::new(),
+        }
+    }
+}
+
+impl NetworkRule {
+    /// Whether commands see this socket of the host.
+    pub fn lets_in(&self, path: &SocketPath) -> bool {
+        self.sockets.iter().any(|one| one.host == path.as_path())
+    }
+
+    /// What a caller could ask for instead.
+    pub fn choices_but(&self, chosen: Network) -> Vec<Network> {
+        self.choices.iter().copied().filter(|choice| *choice != chosen).collect()
+    }
+}
+
+/// A kind of network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// A network of its own, with a loopback only.
+    None,
+    /// The host's.
+    Host,
+    /// A network of its own, with proxies on its loopback that carry what rules about connections allow.
+    Proxy,
+}
+
+impl Network {
+    /// As policy files write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Host => "host",
+            Self::Proxy => "proxy",
+        }
+    }
+
+    /// The network with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::None, Self::Host, Self::Proxy].into_iter().find(|one| one.name() == name)
+    }
+}
+
+/// The namespaces that a profile can name: what git(1) signs. A namespace of files signs anything.
+pub const SIGNED_NAMESPACES: [&str; 1] = ["git"];
+
+/// What commands have of the caller's SSH agent. Nothing, unless it is said.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SshAgentRule {
+    /// The namespaces of texts that the agent's keys may sign (ssh-keygen(1), `-Y sign`): "git" for commits and tags
+    pub sign: Vec<String>,
+    /// The hosts to which the agent's keys may log in, by ssh(1): each with its own keys, by which it is known.
+    pub hosts: Vec<SshHost>,
+}
+
+/// A host that commands may log in to.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SshHost {
+    /// For people and the journal. What the host is, its keys say.
+    pub name: String,
+    /// Its Ed25519 keys, as `ssh-keyscan -t ed25519` prints them without the name: "ssh-ed25519 AAAA...".
+    pub keys: Vec<String>,
+}
+
+impl SshAgentRule {
+    /// Whether commands have anything of an agent.
+    pub fn is_empty(&self) -> bool {
+        self.sign.is_empty() && self.hosts.is_empty()
+    }
+}
+
+/// Which of `caches` a later session finds as an earlier one has left them. None, unless it is said.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct KeptCachesRule {
+    /// The caches among `caches` that are kept.
+    pub names: Vec<String>,
+    /// Which later sessions find them.
+    pub between: KeptBetween,
+    /// Bytes that all kept caches of a principal may have, in whole pages of 4 KiB. Those that were not used for
+    /// longest are removed; what a session adds beyond that is not kept.
+    pub max_bytes: u64,
+    /// After this time a kept cache begins again with nothing, so that what a command has planted in it does not
+    /// stay.
+    #[serde(deserialize_with = "duration::deserialize")]
+    #[schemars(with = "String")]
+    pub max_age: Duration,
+}
+
+impl Default for KeptCachesRule {
+    fn default() -> Self {
+        Self {
+            names: Vec::new(),
+            between: KeptBetween::default(),
+            max_bytes: 4 << 30,
+            max_age: Duration::from_secs(14 * 24 * 3600),
+        }
+    }
+}
+
+/// Which sessions of a principal share kept caches, of those with the same profile and network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum KeptBetween {
+    /// Those with the same writable roots.
+    #[default]
+    Workspace,
+    /// All: what a command of one workspace plants is built by the others.
+    Principal,
+}
+
+/// A file mode creation mask: the permissions that new files do not get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema)]
+#[schemars(transparent)]
+pub struct Umask(#[schemars(with = "String")] u32);
+
+/// A number that is no mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("must be at most 511 (0o777)")]
+pub struct UmaskError;
+
+impl Umask {
+    const MAX: u32 = 0o777;
+
+    /// A mask.
+    ///
+    /// # Errors
+    /// The number has more than permissions.
+    pub fn new(bits: u32) -> Result<Self, UmaskError> {
+        if bits > Self::MAX { Err(UmaskError) } else { Ok(Self(bits)) }
+    }
+
+    /// The number that umask(2) takes.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+}
+
+/// What a command has whose caller says nothing.
+impl Default for Umask {
+    fn default() -> Self {
+        Self(0o022)
+    }
+}
+
+impl<'de> Deserialize<'de> for Umask {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let is_octal =
+            (1..=4).contains(&text.len()) && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+        let bits = if is_octal { u32::from_str_radix(&text, 8).ok() } else { None };
+        bits.and_then(|bits| Self::new(bits).ok())
+            .ok_or_else(|| D::Error::custom(format!("{text:?} is no umask in octal digits, as in \"0027\"")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_is_octal_text_and_has_nothing_but_permissions() {
+        let read = |json: &str| serde_json::from_str::<Umask>(json).map(Umask::bits).ok();
+        assert_eq!(read("\"077\""), Some(0o77));
+        assert_eq!(read("\"0027\""), Some(0o27));
+        assert_eq!(read("\"0\""), Some(0));
+        for refused in ["\"\"", "\"1000\"", "\"08\"", "\"+22\"", "\"00022\"", "\"u=rwx\"", "22"] {
+            assert_eq!(read(refused), None, "{refused}");
+        }
+        assert_eq!(Umask::new(0o777).map(Umask::bits), Ok(0o777));
+        assert_eq!(Umask::new(0o1000), Err(UmaskError));
+        assert_eq!(Umask::default().bits(), 0o22);
     }
 }

@@ -4,7 +4,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{AbsPath, environment::EnvEntry, profile::Network, umask::Umask};
+use super::{
+    AbsPath,
+    environment::EnvEntry,
+    profile::{Network, Umask},
+};
 
 /// The command that is to run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::{
     command::rule::{RuleMode, RuleSource},
     connect::ConnectSource,
     profile::Profile,
-    secret::SecretSource,
+    set::SecretSource,
 };
 
 /// A policy file. Every `*.toml` of a policies directory is one, and together they are the policy.

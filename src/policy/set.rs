@@ -1,16 +1,24 @@
-//! A policy as loaded: its generation, its profiles and the default one, its rules.
+//! A policy as loaded: its generation and digest, its profiles and the default one, its rules, and its secrets by name.
 //!
-//! `load` makes one from the texts of files. A set is valid as a whole or does not exist.
+//! `load` makes one from the texts of files. A set is valid as a whole or does not exist. Policy never has the value of a secret: it
+//! evaluates, explains and hashes the name, and the gateway reads the file when a command is started.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use super::{
-    command::{known_directories::KnownDirectories, rule::Rule},
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::{
+    command::{changes_lookup, known_directories::KnownDirectories, rule::Rule},
     connect::ConnectRule,
-    digest::Digest,
+    diagnostics::{PolicyWarning, RuleLocation},
+    environment::EnvEntry,
     profile::{Profile, ProfileName, Requirement},
-    secret::{SecretGrant, SecretSource},
-    warning::{PolicyWarning, RuleLocation},
 };
 
 /// A whole policy.
@@ -162,4 +170,80 @@ impl PolicySet {
     pub fn rule_location(&self, rule: &str) -> Option<&RuleLocation> {
         self.rule_locations.get(rule)
     }
+}
+
+/// A SHA-256 digest: of a request in its normal form, or of the files of a policy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest(pub(super) [u8; 32]);
+
+impl Digest {
+    /// The 32 bytes.
+    pub fn bytes(&self) -> [u8; 32] {
+        self.0
+    }
+
+    /// A digest that was read back from a file.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+/// The longest name, in bytes.
+const MAX_NAME_BYTES: usize = 128;
+
+/// Variables that every command has anyway.
+const RESERVED_NAMES: [&str; 4] = ["PATH", "HOME", "USER", "LOGNAME"];
+
+/// A secret as a policy file writes it: `[secrets.NAME]`. The name is that of the variable which holds it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecretSource {
+    /// The file that holds the value: absolute, not readable by everybody. One newline at its end is no part of it.
+    pub file: PathBuf,
+}
+
+/// A secret that a command is given.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SecretGrant {
+    /// The variable.
+    pub name: String,
+    /// The file that holds the value.
+    pub file: PathBuf,
+}
+
+/// Checks a secret and its name. The error says what is wrong.
+pub(super) fn check_secret(name: &str, source: &SecretSource) -> Result<(), String> {
+    let mut letters = name.bytes();
+    let is_name = letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
+        && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == b'_')
+        && name.len() <= MAX_NAME_BYTES;
+    if !is_name {
+        return Err(format!("{name:?} must be 1 to {MAX_NAME_BYTES} of a-z, A-Z, 0-9 and \"_\""));
+    }
+    if RESERVED_NAMES.contains(&name) {
+        return Err(format!("{name:?} is given to every command with a value of its own"));
+    }
+    if changes_lookup(name) {
+        return Err(format!("{name:?} changes what names in command lines mean"));
+    }
+    let is_plain = source.file.to_str().is_some_and(|text| super::AbsPath::parse(text).is_ok());
+    if !is_plain {
+        return Err(format!(
+            "file: {} must be absolute, without \"..\"",
+            crate::printable::path(&source.file)
+        ));
+    }
+    EnvEntry::new(name.to_owned(), String::new()).map(drop).map_err(|error| error.to_string())
 }

@@ -12,7 +12,7 @@ pub mod supervisor;
 use std::{ffi::CString, os::unix::ffi::OsStrExt, process::ExitCode};
 
 use provost_base::{
-    byte_text, caller, cgroup, display, failpoint, output, printable, sandbox_program, sys, wire,
+    byte_text, caller, cgroup, display, failpoint, link, output, printable, sandbox_program, sys, wire,
 };
 use provost_policy::{self as policy, network, resolve};
 use provost_proto as proto;

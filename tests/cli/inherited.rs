@@ -10,7 +10,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::support::programs::lacks;
+use crate::support::lacks;
 
 use super::fixture::{Place, code, shown, stdout};
 

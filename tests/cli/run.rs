@@ -1,6 +1,6 @@
 //! `provost run`.
 
-use crate::support::programs::lacks;
+use crate::support::lacks;
 use std::{
     fs,
     io::{Read, Write},

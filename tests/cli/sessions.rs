@@ -1,6 +1,6 @@
 //! Sessions with a name: several `provost run` meet in one, and nobody else does. A gateway that ends when it is idle.
 
-use crate::support::programs::lacks;
+use crate::support::lacks;
 use std::{fs, process::Output, process::Stdio};
 
 use crate::cli::{

@@ -13,7 +13,7 @@ use crate::{
         fixture::{Place, code, shown, stderr, stdout},
         serving::Gateway,
     },
-    support::programs::lacks,
+    support::lacks,
 };
 
 fn program(path: &Path, text: &str) {

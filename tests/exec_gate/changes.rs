@@ -3,11 +3,11 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use crate::{
-    attack::{Attack, run_outside},
     exec_gate::{
         execs::RULES,
         sandbox::{Gateway, Sandbox, can_launch},
     },
+    support::{Attack, run_outside},
 };
 
 const TOOL: &str =

@@ -5,8 +5,8 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use provost::proto::gate::{exec_denied::Cause, report};
 
 use crate::{
-    attack::{Attack, run_outside},
     exec_gate::sandbox::{Sandbox, can_launch},
+    support::{Attack, run_outside},
 };
 
 /// `cat` and `rm` are denied, `echo`, `true` and `ls` allowed.

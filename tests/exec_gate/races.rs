@@ -7,8 +7,8 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Instant};
 use provost::proto::gate::exec_denied::Cause;
 
 use crate::{
-    attack::{Attack, run_outside},
     exec_gate::sandbox::{Sandbox, TIMEOUT, can_launch},
+    support::{Attack, run_outside},
 };
 
 /// How long each race takes; `PROVOST_RACE_SECONDS` says otherwise.

@@ -33,6 +33,7 @@ use provost::{
     },
     wire,
 };
+use provost_test_support::Attack;
 use tempfile::TempDir;
 
 use super::client::{Client, Held, command};
@@ -156,7 +157,7 @@ impl Sandbox {
     }
 
     /// Where a program of the tests lies in the workspace.
-    pub fn place(&self, attack: &crate::attack::Attack) -> PathBuf {
+    pub fn place(&self, attack: &Attack) -> PathBuf {
         attack.placed_in(self.work.path())
     }
 }

@@ -1,7 +1,8 @@
 //! The network by name: what a sandbox with the network `proxy` reaches, and what it does not.
 
-#[path = "../support/mod.rs"]
-mod support;
+use provost_test_support as support;
+
+support::test_program!();
 
 #[path = "../acp/shim_peer.rs"]
 #[allow(dead_code, reason = "another suite uses the rest of it")]

@@ -4,9 +4,6 @@
 //! standard library has more. Run as root: it makes control groups below its own. Its arguments are the harness's: parts of
 //! names, `--skip PART`, and `--list`.
 
-#[path = "../support/process_state.rs"]
-mod process_state;
-
 mod client;
 mod ends;
 mod judged;
@@ -22,9 +19,11 @@ use std::{
 use provost::{
     cgroup::{CgroupDirectory, Hierarchy},
     proto::supervisor::EffectiveConfinement,
-    sys::oom::OwnOomScore,
+    sys::own_process::OwnOomScore,
 };
 use provost_sandbox::supervisor::{CommandIdentity, Ready, runtime};
+
+provost_test_support::test_program!();
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -75,7 +74,7 @@ fn run_rules(arguments: &[String]) {
     }
     println!("{run} of {} rules ran", rules::ALL.len());
     if !failed.is_empty() {
-        println!("failed: {failed:?}");
+        println!("\nfailures:\n    {}", failed.join("\n    "));
         std::process::exit(1);
     }
 }

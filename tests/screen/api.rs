@@ -293,7 +293,7 @@ async fn a_screen_is_whole_after_a_crash_of_the_gateway_and_after_one_of_its_own
 #[tokio::test]
 async fn screens_take_no_more_descriptors_than_their_terminals_are_charged_for() {
     const TERMINALS: usize = 10;
-    // `src/gateway/terminal/state/quota_tracker.rs`: of a terminal, and of a sandbox.
+    // `src/gateway/terminal/quotas.rs`: of a terminal, and of a sandbox.
     const CHARGED: usize = TERMINALS * 4 + 8;
     let gateway = Gateway::start();
     let session = Session::open(&gateway).await;

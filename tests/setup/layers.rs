@@ -25,8 +25,8 @@ use provost::{
 };
 
 use crate::{
-    mounted::Mounted,
     setup::{CLEANUP, Place, privileged},
+    support::Mounted,
 };
 
 fn adapted(mut spec: SandboxSpec, adapt: impl FnOnce(&mut Profile)) -> SandboxSpec {

@@ -1,23 +1,30 @@
 //! A principal's connection to a gateway: generated clients over the unix socket, as this process or, for root,
 //! as another user through a small relay that runs under that user's id.
+//!
+//! A refusal is what a gRPC status says by its code and its typed details, never by its text.
 
 use std::{
+    collections::HashMap,
     fs,
     os::{
         fd::OwnedFd,
         unix::{fs::PermissionsExt, net::UnixStream as StdUnixStream, process::CommandExt},
     },
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
 };
 
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint};
+use tonic::{
+    Code,
+    transport::{Channel, Endpoint},
+};
+use tonic_types::StatusExt;
 use tower::service_fn;
 
-use super::{
+use crate::{
     Attack,
     api::{sessions_client::SessionsClient, terminals_client::TerminalsClient},
 };
@@ -65,26 +72,31 @@ impl Caller {
 
     /// Connects as another user. `directory` must be open to that user: the relay is put there.
     pub async fn connect_as(socket: &Path, uid: u32, directory: &Path) -> Self {
-        let relay = Attack::compiled("principal").placed_in(directory);
-        fs::set_permissions(&relay, fs::Permissions::from_mode(0o755)).expect("the relay is ours");
-        let relays = Arc::new(Relays::default());
-        let (socket, kept) = (socket.to_owned(), relays.clone());
-        let channel = endpoint()
-            .connect_with_connector(service_fn(move |_| {
-                let (relay, socket, kept) = (relay.clone(), socket.clone(), kept.clone());
-                async move { relayed(relay, socket, uid, &kept) }
-            }))
-            .await
-            .expect("the gateway's socket accepts another user");
-        Self::over(channel, relays)
+        let relayed = move |relay: &Path| {
+            let mut command = Command::new(relay);
+            command.uid(uid).gid(uid);
+            command
+        };
+        Self::connect_by(socket, directory, relayed).await
     }
 
     /// Connects as another user of these groups, the first of them its own.
-    pub async fn connect_in_groups(
+    pub(crate) async fn connect_in_groups(socket: &Path, uid: u32, groups: &[u32], directory: &Path) -> Self {
+        let (own, all) = (groups[0], groups.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
+        let relayed = move |relay: &Path| {
+            let mut command = Command::new("setpriv");
+            command.arg(format!("--reuid={uid}")).arg(format!("--regid={own}"));
+            command.arg(format!("--groups={all}")).arg(relay);
+            command
+        };
+        Self::connect_by(socket, directory, relayed).await
+    }
+
+    /// Connects through a relay, which this command starts.
+    async fn connect_by(
         socket: &Path,
-        uid: u32,
-        groups: &'static [u32],
         directory: &Path,
+        relayed: impl Fn(&Path) -> Command + Send + Sync + 'static,
     ) -> Self {
         let relay = Attack::compiled("principal").placed_in(directory);
         fs::set_permissions(&relay, fs::Permissions::from_mode(0o755)).expect("the relay is ours");
@@ -92,12 +104,8 @@ impl Caller {
         let (socket, kept) = (socket.to_owned(), relays.clone());
         let channel = endpoint()
             .connect_with_connector(service_fn(move |_| {
-                let (relay, socket, kept) = (relay.clone(), socket.clone(), kept.clone());
-                let all: Vec<String> = groups.iter().map(u32::to_string).collect();
-                let mut command = Command::new("setpriv");
-                command.arg(format!("--reuid={uid}")).arg(format!("--regid={}", groups[0]));
-                command.arg(format!("--groups={}", all.join(","))).arg(relay);
-                async move { spawned(command, socket, &kept) }
+                let connected = spawned(relayed(&relay), &socket, &kept);
+                async move { connected }
             }))
             .await
             .expect("the gateway's socket accepts another user");
@@ -133,17 +141,68 @@ fn endpoint() -> Endpoint {
         .initial_stream_window_size(4 << 20)
 }
 
-fn relayed(relay: PathBuf, socket: PathBuf, uid: u32, kept: &Relays) -> std::io::Result<TokioIo<UnixStream>> {
-    let mut command = Command::new(relay);
-    command.uid(uid).gid(uid);
-    spawned(command, socket, kept)
-}
-
-fn spawned(mut command: Command, socket: PathBuf, kept: &Relays) -> std::io::Result<TokioIo<UnixStream>> {
+fn spawned(mut command: Command, socket: &Path, kept: &Relays) -> std::io::Result<TokioIo<UnixStream>> {
     let (ours, theirs) = StdUnixStream::pair()?;
     let child =
         command.arg(socket).stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).spawn()?;
     kept.0.lock().unwrap_or_else(|e| e.into_inner()).push(child);
     ours.set_nonblocking(true)?;
     UnixStream::from_std(ours).map(TokioIo::new)
+}
+
+/// A refusal, taken apart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refusal {
+    /// The gRPC code.
+    pub code: Code,
+    /// `ErrorInfo.reason`, empty when there is none.
+    pub reason: String,
+    /// `ErrorInfo.metadata`.
+    pub metadata: HashMap<String, String>,
+    /// The fields of `BadRequest`.
+    pub fields: Vec<String>,
+    /// The subjects of `QuotaFailure`.
+    pub quotas: Vec<String>,
+    /// The sentence, for people.
+    pub message: String,
+}
+
+impl From<tonic::Status> for Refusal {
+    fn from(status: tonic::Status) -> Self {
+        let details = status.get_error_details();
+        let info = details.error_info();
+        if let Some(info) = info {
+            assert_eq!(info.domain, "provost", "the domain of an ErrorInfo");
+        }
+        Self {
+            code: status.code(),
+            reason: info.map(|i| i.reason.clone()).unwrap_or_default(),
+            metadata: info.map(|i| i.metadata.clone()).unwrap_or_default(),
+            fields: details
+                .bad_request()
+                .map(|b| b.field_violations.iter().map(|v| v.field.clone()).collect())
+                .unwrap_or_default(),
+            quotas: details
+                .quota_failure()
+                .map(|q| q.violations.iter().map(|v| v.subject.clone()).collect())
+                .unwrap_or_default(),
+            message: status.message().to_owned(),
+        }
+    }
+}
+
+impl Refusal {
+    /// A value of the metadata.
+    pub fn meta(&self, key: &str) -> &str {
+        self.metadata.get(key).map(String::as_str).unwrap_or_default()
+    }
+
+    /// Fails unless this is INVALID_ARGUMENT that names the field.
+    pub fn must_name_the_field(&self, field: &str) {
+        assert_eq!(self.code, Code::InvalidArgument, "{self:?}");
+        assert!(
+            self.fields.iter().any(|f| f == field || f.starts_with(field)),
+            "no violation of {field}: {self:?}"
+        );
+    }
 }

@@ -1,4 +1,4 @@
-//! The real binary, `provost serve`, in a directory and a cgroup of its own.
+//! The real binary, `provost serve`, in a directory and a cgroup of its own, with the shipped policy, which a test may change.
 //!
 //! Every gateway is looked over when it ends: no process, no cgroup, no mount may be left. It ends only what it
 //! has started, by id.
@@ -25,7 +25,10 @@ use nix::{
 };
 use tempfile::TempDir;
 
-use super::{Caller, Footprint, Process, TestGroup, host, policy::changed_policy};
+use crate::{
+    Caller, Footprint, Process, TestGroup, host,
+    programs::{built, in_repository},
+};
 
 /// How long a gateway may take to listen, and to end, on a loaded machine.
 const START_DEADLINE: Duration = Duration::from_secs(90);
@@ -57,6 +60,8 @@ pub struct Options {
     pub delegated: bool,
     /// A mount of the host that only this gateway does not see.
     pub hidden_mount: Option<String>,
+    /// Whether it runs in the cgroup of the program that starts it, as one that a person starts. What it has left there is not looked for.
+    pub without_group: bool,
 }
 
 /// A running gateway.
@@ -118,11 +123,10 @@ impl Gateway {
 
         if let Some(user) = options.user {
             // The build's own directory may be closed to others.
-            for built in [env!("CARGO_BIN_EXE_provost"), env!("CARGO_BIN_EXE_provost-sandbox")].map(Path::new)
-            {
-                let copy = at(built.file_name().and_then(|name| name.to_str()).expect("it has a name"));
-                if fs::hard_link(built, &copy).is_err() {
-                    fs::copy(built, &copy).expect("the program can be copied");
+            for program in [built().provost, built().provost_sandbox].map(Path::new) {
+                let copy = at(program.file_name().and_then(|name| name.to_str()).expect("it has a name"));
+                if fs::hard_link(program, &copy).is_err() {
+                    fs::copy(program, &copy).expect("the program can be copied");
                 }
             }
             for directory in [at("run"), at("state")] {
@@ -132,11 +136,12 @@ impl Gateway {
         if let Some(config) = &options.config {
             fs::write(at("config.toml"), config).expect("the configuration can be written");
         }
-        let (child, group) = (Mutex::new(None), TestGroup::new());
+        let group = if options.without_group { TestGroup::default() } else { TestGroup::new() };
         if let (Some(user), true) = (options.user, options.delegated) {
             group.delegate(user);
         }
-        let mut gateway = Self { child, options, pid: 0, socket, state, group, directory, log };
+        let mut gateway =
+            Self { child: Mutex::new(None), options, pid: 0, socket, state, group, directory, log };
         gateway.launch(gateway.options.binary.as_deref(), &[]);
         gateway.pid = gateway.pid_now();
         gateway.await_readiness();
@@ -177,7 +182,7 @@ impl Gateway {
                     format!("unshare --mount --propagation slave /bin/sh -c '{script}' ")
                 };
                 let hiding = self.options.hidden_mount.as_ref().map(hide).unwrap_or_default();
-                (hiding, env!("CARGO_BIN_EXE_provost").into())
+                (hiding, built().provost.into())
             }
         };
         let mut command = Command::new("/bin/sh");
@@ -187,7 +192,7 @@ impl Gateway {
             .arg(binary.unwrap_or(&default))
             .arg("serve")
             .arg("--listen")
-            .arg(format!("unix:{}", self.socket.display()))
+            .arg(self.address())
             .arg("--state")
             .arg(&self.state)
             .arg("--policies")
@@ -257,12 +262,17 @@ impl Gateway {
                 panic!("the gateway ended with {status} before it listened\n{}", self.log_tail());
             }
             assert!(begun.elapsed() < START_DEADLINE, "the gateway does not listen\n{}", self.log_tail());
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(1));
         }
-        if super::is_root() {
+        if crate::is_root() {
             // Other principals are told apart by their credentials, not kept out by the socket's mode.
             let _ = fs::set_permissions(&self.socket, fs::Permissions::from_mode(0o666));
         }
+    }
+
+    /// Where it listens, as options and variables have it.
+    pub fn address(&self) -> String {
+        format!("unix:{}", self.socket.display())
     }
 
     /// A connection as this process.
@@ -310,7 +320,7 @@ impl Gateway {
                 return;
             }
             assert!(
-                begun.elapsed() < super::DEADLINE,
+                begun.elapsed() < crate::DEADLINE,
                 "not back to {before:?} but {now:?}\n{:?}\n{}",
                 host::paths_below(&self.state),
                 self.log_tail()
@@ -321,7 +331,7 @@ impl Gateway {
 
     /// What `provost COMMAND --state ...` prints.
     pub fn provost(&self, arguments: &[&str]) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_provost"));
+        let mut command = Command::new(built().provost);
         command.arg(arguments[0]).arg("--state").arg(&self.state).args(&arguments[1..]);
         let output = command.output().expect("provost can be started");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
@@ -453,4 +463,40 @@ impl Gateway {
         }
         self.group.destroy();
     }
+}
+
+/// The text of the shipped policy, changed.
+fn changed_policy(change: Option<fn(&mut toml::Table)>) -> String {
+    let shipped = in_repository("policies/default.toml");
+    let text = fs::read_to_string(&shipped).unwrap_or_else(|e| panic!("{}: {e}", shipped.display()));
+    let Some(change) = change else { return text };
+    let mut table: toml::Table = text.parse().expect("the shipped policy is TOML");
+    change(&mut table);
+    toml::to_string(&table).expect("a table can be written as TOML")
+}
+
+/// Adds a rule, given by its keys, behind those of the policy.
+pub fn add_rule(policy: &mut toml::Table, rule: &str) {
+    let rule: toml::Table = rule.parse().expect("the rule is TOML");
+    policy["rule"].as_array_mut().expect("the policy has rules").push(rule.into());
+}
+
+/// Denies `touch`.
+pub fn deny_touch(policy: &mut toml::Table) {
+    add_rule(
+        policy,
+        "id = 'no-touch'\ndecision = 'deny'\nargv = ['touch', '**']\nreason = 'touching is for people'",
+    );
+}
+
+/// Has the exec gate in the shipped profile, and refuses to run without it.
+pub fn require_gate(policy: &mut toml::Table) {
+    let gate = "enabled = true\nrequirement = \"require\"".parse::<toml::Table>().expect("it is TOML");
+    policy["profile"]["workspace"].as_table_mut().expect("a profile").insert("gate".to_owned(), gate.into());
+}
+
+/// Lets callers choose the host's network, which the shipped policy does not offer.
+pub fn offer_hosts_network(policy: &mut toml::Table) {
+    let network = policy["profile"]["workspace"]["network"].as_table_mut().expect("a profile has a network");
+    network["choices"].as_array_mut().expect("a list").push("host".into());
 }

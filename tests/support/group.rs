@@ -7,8 +7,8 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// One directory in each hierarchy that can be written.
-#[derive(Debug)]
+/// One directory in each hierarchy that can be written; by default none, for what stays in the group of this process.
+#[derive(Debug, Default)]
 pub struct TestGroup {
     directories: Vec<PathBuf>,
 }
@@ -33,7 +33,7 @@ impl TestGroup {
     }
 
     /// Gives the group in the unified hierarchy to a user, as a service manager does.
-    pub fn delegate(&self, user: u32) {
+    pub(crate) fn delegate(&self, user: u32) {
         for directory in self.directories.iter().filter(|directory| !directory.join("tasks").exists()) {
             for file in ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
                 let path = if file.is_empty() { directory.clone() } else { directory.join(file) };
@@ -55,7 +55,7 @@ impl TestGroup {
 
     /// Whether a process may enter it now: a group of version 2 that hands domain controllers down takes none (cgroups(7), "no internal
     /// processes"). A service manager starts the next gateway in a leaf.
-    pub fn can_be_entered(&self) -> bool {
+    pub(crate) fn can_be_entered(&self) -> bool {
         let controllers = |directory: &PathBuf| {
             fs::read_to_string(directory.join("cgroup.subtree_control")).unwrap_or_default()
         };

@@ -1,9 +1,19 @@
-//! The host's view: processes, descriptors, mounts, memory, as /proc shows them outside of a sandbox.
+//! The host's view: processes, descriptors, mounts, memory, as /proc shows them outside of a sandbox; file systems that a test mounts;
+//! and marked commands, each of which sleeps for a time of its own, by which the host's processes are told apart.
 
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
+
+use crate::{Gateway, TestGroup, eventually};
+
+/// How long a file system may be in use after the test.
+const IN_USE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One process, as the host sees it.
 #[derive(Debug, Clone)]
@@ -47,9 +57,14 @@ impl Process {
             .unwrap_or_default()
     }
 
+    /// A size of its status, in KiB.
+    pub fn kib(&self, name: &str) -> u64 {
+        self.field(name).trim_end_matches(" kB").trim().parse().unwrap_or(0)
+    }
+
     /// Its memory in bytes: what is resident.
     pub fn resident_bytes(&self) -> u64 {
-        self.field("VmRSS").trim_end_matches(" kB").trim().parse::<u64>().unwrap_or(0) * 1024
+        self.kib("VmRSS") * 1024
     }
 
     /// Links of its descriptors.
@@ -111,7 +126,7 @@ pub struct Footprint {
 
 impl Footprint {
     /// Takes it now. `pid` is the gateway's.
-    pub fn take(pid: u32, group: &super::TestGroup, state: &Path) -> Self {
+    pub fn take(pid: u32, group: &TestGroup, state: &Path) -> Self {
         let (launchers, processes): (Vec<u32>, Vec<u32>) =
             group.processes().into_iter().partition(|process| is_launcher(*process, pid));
         Self {
@@ -131,14 +146,14 @@ impl Footprint {
 }
 
 /// Mounts of the host that lie in a directory, or show something of it.
-pub(super) fn mounts_of(directory: &Path) -> usize {
+pub(crate) fn mounts_of(directory: &Path) -> usize {
     let directory = directory.display().to_string();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mounts.lines().filter(|line| line.contains(&directory)).count()
 }
 
 /// Whether exactly one launcher of the gateway waits, and none has ended without being reaped.
-pub(super) fn is_at_rest(gateway: u32) -> bool {
+pub(crate) fn is_at_rest(gateway: u32) -> bool {
     let children = children_of(gateway);
     let launchers = children.iter().filter(|child| is_launcher(**child, gateway)).count();
     let zombies = children.iter().filter_map(|child| Process::read(*child)).filter(Process::is_zombie);
@@ -182,7 +197,7 @@ fn entries_of_state(state: &Path) -> usize {
 }
 
 /// Everything in a directory, at any depth.
-pub fn paths_below(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn paths_below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         found.push(entry.path());
@@ -191,4 +206,72 @@ pub fn paths_below(directory: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// A file system that a test has mounted, taken down with it.
+pub struct Mounted(PathBuf);
+
+impl Mounted {
+    /// Runs `mount` with these arguments and this mount point. `None`: it cannot be had here.
+    pub fn try_new(arguments: &[&str], at: &Path) -> Option<Self> {
+        let status = Command::new("mount").args(arguments).arg(at).status();
+        status.is_ok_and(|status| status.success()).then(|| Self(at.to_owned()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // What was open in it a moment ago may still be closed, by another thread.
+        let begun = Instant::now();
+        loop {
+            let done = Command::new("umount").arg("--recursive").arg(&self.0).output();
+            if done.as_ref().is_ok_and(|done| done.status.success()) {
+                return;
+            }
+            if begun.elapsed() > IN_USE_TIMEOUT {
+                // A second panic would hide the first.
+                assert!(thread::panicking(), "{} is not unmounted: {done:?}", self.0.display());
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A mark that no other process of the host has in its command line, and that is part of no other. It is a number of seconds.
+pub fn mark() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("31{:010}{:04}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Processes of the host that sleep for the marked time. A process that has ended counts until it is reaped.
+pub fn sleeping(mark: &str) -> usize {
+    sleepers(mark).len()
+}
+
+/// The ids of those processes.
+pub fn sleepers(mark: &str) -> Vec<i32> {
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    let is_marked = |id: &i32| {
+        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        line.starts_with(b"sleep\0") && String::from_utf8_lossy(&line).contains(mark)
+    };
+    ids.filter(is_marked).collect()
+}
+
+/// Waits until that many sleep for the marked time.
+pub fn wait_for_sleepers(mark: &str, count: usize) {
+    wait_until("as many marked commands", || sleeping(mark) == count);
+}
+
+/// Waits until a gateway has no session.
+pub fn wait_for_sessions_end(gateway: &Gateway) {
+    let sessions = gateway.state.join("sessions");
+    wait_until("the end of all sessions", || fs::read_dir(&sessions).map_or(0, Iterator::count) == 0);
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    runtime.block_on(eventually(what, || is_so().then_some(())));
 }

@@ -3,7 +3,7 @@
 //! `run` is a function of the caller's: it runs its arguments confined.
 
 /// What stdin is, a script for bash, and what that prints.
-pub(crate) const SCRIPTS: [(&str, &str, &str); 10] = [
+pub const SCRIPTS: [(&str, &str, &str); 10] = [
     (
         "a script from a pipe",
         r#"printf 'run sh -c "echo one"\necho two\nfalse\n' | bash; echo $?"#,

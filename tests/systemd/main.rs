@@ -18,13 +18,9 @@ use provost::{
         run_response,
     },
 };
+use provost_test_support::{eventually, within};
 
-#[path = "../support/process_state.rs"]
-mod process_state;
-#[path = "../support/wait.rs"]
-mod wait;
-
-use wait::{eventually, within};
+provost_test_support::test_program!();
 
 const SOCKET: &str = "unix:/run/provost/provost.sock";
 const SANDBOXES: &str = "/system.slice/provost-sandboxes.service";

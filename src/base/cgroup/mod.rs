@@ -4,13 +4,9 @@
 //! the hierarchies.
 
 pub mod directory;
-pub mod held;
 pub mod hierarchy;
 pub mod kill;
 pub mod leaf;
-pub mod limits;
-pub mod subtree;
-pub mod usage;
 
 use std::os::fd::OwnedFd;
 

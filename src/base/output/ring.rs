@@ -1,6 +1,6 @@
 //! The layout of an output ring: the header's fields, and which bytes of the file hold which offsets.
 //!
-//! Pure arithmetic on absolute offsets, used by the writer (supervisor) and the reader (gateway). It maps and reads nothing,
+//! Pure arithmetic on absolute offsets, used by the writer (supervisor) and the readers (gateway, screen process). It maps and reads nothing,
 //! and refuses a ring larger than [`MAX_RETAINED_BYTES`] needs.
 
 use std::ops::Range;

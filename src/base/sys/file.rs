@@ -1,5 +1,5 @@
 //! Small files of the kernel's own file systems, and descriptors: whole-value writes and reads with the errno
-//! kept, and closing all that is not wanted.
+//! kept, and closing all that is not wanted. Whether an open file may be executed.
 //!
 //! For /proc and cgroup files only: contents are bounded, nothing is created, nothing is retried.
 
@@ -184,4 +184,16 @@ pub fn replace_standard(file: BorrowedFd<'_>) -> Result<(), Errno> {
     nix::unistd::dup2_stdin(file)?;
     nix::unistd::dup2_stdout(file)?;
     nix::unistd::dup2_stderr(file)
+}
+
+/// Checks the right to execute as execve(2) does, with the ids for access to files, and the mount's `noexec`.
+///
+/// # Errors
+/// `EACCES`; else the errno of faccessat2(2).
+pub fn may_execute(file: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_EACCESS;
+    // SAFETY: the path is a constant C string; the rest are numbers. Not through libc, which knows fewer flags.
+    let done =
+        unsafe { libc::syscall(libc::SYS_faccessat2, file.as_raw_fd(), c"".as_ptr(), libc::X_OK, flags) };
+    Errno::result(done).map(drop)
 }

@@ -1,14 +1,22 @@
 //! Clones a process into new namespaces with clone3(2), which returns twice like fork(2), and makes user namespaces
-//! that only describe an id map.
+//! that only describe an id map. Finds the host's set-id programs that write maps with subordinate ids.
 //!
 //! Only for single-threaded processes: the copy has the whole memory but one thread.
 
 use std::{
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
-    path::Path,
+    os::{
+        fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+        unix::fs::{MetadataExt, PermissionsExt},
+    },
+    path::{Path, PathBuf},
 };
 
-use nix::{errno::Errno, sched::CloneFlags, unistd::Pid};
+use nix::{
+    errno::Errno,
+    sched::CloneFlags,
+    sys::statvfs::{FsFlags, statvfs},
+    unistd::Pid,
+};
 
 /// A flag of clone3(2); the C library's constant has too few bits.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -206,6 +214,31 @@ pub fn kill_pidfd(process: BorrowedFd<'_>) -> Result<(), Errno> {
         Ok(_) | Err(Errno::ESRCH) => Ok(()),
         Err(errno) => Err(errno),
     }
+}
+
+/// Writes `uid_map`.
+pub const NEWUIDMAP: &str = "newuidmap";
+/// Writes `gid_map`.
+pub const NEWGIDMAP: &str = "newgidmap";
+
+/// Where distributions have them. No PATH is asked: a caller could have set it.
+const DIRECTORIES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/run/wrappers/bin"];
+
+/// The program of this name, if it can gain privileges: root's, not writable by others, with the set-uid bit or file capabilities,
+/// on a mount that honours them.
+#[must_use]
+pub fn find_map_program(name: &str) -> Option<PathBuf> {
+    DIRECTORIES.iter().map(|directory| Path::new(directory).join(name)).find(|path| gains_privileges(path))
+}
+
+fn gains_privileges(path: &Path) -> bool {
+    let Ok(file) = path.metadata() else { return false };
+    let mode = file.permissions().mode();
+    let is_roots = file.is_file() && file.uid() == 0 && mode & 0o022 == 0;
+    let is_honoured = statvfs(path).is_ok_and(|mount| !mount.flags().contains(FsFlags::ST_NOSUID));
+    is_roots
+        && is_honoured
+        && (mode & 0o4000 != 0 || super::file::has_attribute(path, c"security.capability"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Traces single threads through one exec: ptrace(2) and wait4(2).
+//! Traces single threads through one exec: ptrace(2) and wait4(2). Reads the memory of other processes, and asks whether two tasks share a
+//! resource: process_vm_readv(2) and kcmp(2).
 //!
 //! A thread is seized, interrupted and detached. Its memory and registers are left alone, but for a look at its stack pointer. A
 //! traced process dies with its tracer (`PTRACE_O_EXITKILL`).
@@ -125,4 +126,80 @@ pub fn stack_pointer(thread: i32) -> Result<u64, Errno> {
     return Ok(registers.sp);
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     return Err(Errno::ENODATA);
+}
+
+/// `KCMP_FS`: working directory, root and umask.
+pub const KCMP_DIRECTORY: u32 = 3;
+
+/// Whether what one task's chdir(2) changes is the other's directory, too.
+///
+/// # Errors
+/// `ESRCH`: one is gone; `EPERM`: one may not be looked at; `ENOSYS`: the kernel cannot compare.
+pub fn share_directory(task: i32, other: i32) -> Result<bool, Errno> {
+    // SAFETY: of this kind the call takes numbers, and touches no memory.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, task, other, KCMP_DIRECTORY, 0, 0) };
+    Errno::result(order).map(|order| order == 0)
+}
+
+/// Reads from an address of a thread's process. A shorter read ends where memory cannot be read.
+///
+/// # Errors
+/// `EFAULT`: nothing can be read at the address; `EPERM`: not by this process; `ESRCH`: the thread is gone.
+pub fn read_memory(thread: i32, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let base = std::ptr::without_provenance_mut(usize::try_from(address).map_err(|_| Errno::EFAULT)?);
+    let remote = libc::iovec { iov_base: base, iov_len: into.len() };
+    // SAFETY: the kernel writes at most `into.len()` bytes to `into`. The remote address is only a number here.
+    let count = unsafe { libc::process_vm_readv(thread, &raw const local, 1, &raw const remote, 1, 0) };
+    Errno::result(count).map(|count| count.unsigned_abs())
+}
+
+/// Reads whole pages of a thread's process, one after the other, until one cannot be read: how many bytes were read. As many
+/// addresses are given as pages fit into `into`.
+///
+/// # Errors
+/// As [`read`], for the first page.
+pub fn read_memory_pages(thread: i32, addresses: &[u64], into: &mut [u8]) -> Result<usize, Errno> {
+    let length = into.len() / addresses.len().max(1);
+    let mut remote = Vec::with_capacity(addresses.len());
+    for address in addresses {
+        let base = usize::try_from(*address).map_err(|_| Errno::EFAULT)?;
+        remote.push(libc::iovec { iov_base: std::ptr::without_provenance_mut(base), iov_len: length });
+    }
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: length * remote.len() };
+    let (remote, parts) = (remote.as_ptr(), remote.len() as libc::c_ulong);
+    // SAFETY: the kernel writes at most `length * addresses.len()` bytes, which `into` has, and reads `parts` iovecs, which outlive the
+    // call. The remote addresses are only numbers here.
+    let count = unsafe { libc::process_vm_readv(thread, &raw const local, 1, remote, parts, 0) };
+    Errno::result(count).map(|count| count.unsigned_abs())
+}
+
+/// `KCMP_FILES` of linux/kcmp.h.
+const KCMP_FILES: libc::c_long = 2;
+
+/// Whether what one of these threads opens the other one has, too. Where the kernel does not say: no.
+pub fn share_descriptor_table(one: u32, other: u32) -> bool {
+    let (one, other) = (libc::c_long::from(one), libc::c_long::from(other));
+    // SAFETY: kcmp(2) takes numbers, reads no memory of the caller and writes none.
+    let compared = unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_FILES, 0_i64, 0_i64) };
+    compared == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_their_table_and_processes_do_not() {
+        let own = std::process::id();
+        let threads = std::fs::read_dir("/proc/self/task").unwrap();
+        let threads = threads.filter_map(|one| one.unwrap().file_name().to_str()?.parse().ok());
+        let (mut count, mut shared) = (0, 0);
+        for thread in threads {
+            count += 1;
+            shared += u32::from(share_descriptor_table(own, thread));
+        }
+        assert!(count >= 1 && shared == count);
+        assert!(!share_descriptor_table(own, 1) || own == 1);
+    }
 }

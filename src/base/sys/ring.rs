@@ -1,9 +1,10 @@
-//! Output rings in shared memory: the supervisor's writer and the gateway's reader.
+//! Output rings in shared memory: the supervisor's writer, the gateway's reader and that of the screen process.
 //!
 //! A ring is a sealed memfd laid out by [`crate::output::ring`]. The writer reads a pipe straight into the
-//! mapping. The reader maps the header page only and copies data with pread(2), so that nothing a supervisor
-//! does to the file can fault the gateway; it believes nothing that the header says beyond the file's length.
-//! Neither side waits here, and neither knows whose output it is.
+//! mapping. A reader copies data with pread(2), so that nothing a supervisor does to the file can fault it, and
+//! believes nothing that the header says beyond the file's length. The gateway's maps the header page, to change
+//! its part of it; the screen process, which may change nothing, maps nothing. No side waits here, and none knows
+//! whose output it is.
 
 mod mapping;
 
@@ -200,9 +201,8 @@ pub struct RingRead {
 /// The reading side of a ring. Many may exist; those that hold or arm must agree among themselves.
 #[derive(Debug)]
 pub struct RingReader {
-    file: OwnedFd,
+    data: RingData,
     header: Mapping,
-    layout: Layout,
 }
 
 impl RingReader {
@@ -229,7 +229,7 @@ impl RingReader {
         if header.word(field::MAGIC).load(Ordering::Relaxed) != MAGIC {
             return Err(RingOpenError::WrongMagic);
         }
-        Ok(Self { file, header, layout })
+        Ok(Self { data: RingData { file, layout }, header })
     }
 
     /// The ring's file, open for reading only: to be handed to a process that may change nothing of it.
@@ -237,13 +237,13 @@ impl RingReader {
     /// # Errors
     /// The errno of open(2).
     pub fn reopen_read_only(&self) -> Result<OwnedFd, Errno> {
-        super::file::open_read(std::path::Path::new(&format!("/proc/self/fd/{}", self.file.as_raw_fd())))
+        super::file::open_read(std::path::Path::new(&format!("/proc/self/fd/{}", self.data.file.as_raw_fd())))
     }
 
     /// Bytes of data that the ring has room for.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        self.layout.capacity()
+        self.data.layout.capacity()
     }
 
     /// Bytes written since the start.
@@ -291,7 +291,7 @@ impl RingReader {
     /// # Errors
     /// The errno of pread(2).
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<RingRead, Errno> {
-        self.read_with(offset, out, |wanted, out| self.copy(wanted, out))
+        self.read_with(offset, out, |wanted, out| self.data.copy(wanted, out))
     }
 
     /// [`Self::read_at`] with the copying as an argument, so that a test can overtake it.
@@ -299,14 +299,89 @@ impl RingReader {
         &self,
         offset: u64,
         out: &mut [u8],
+        copy: impl FnMut(&Range<u64>, &mut [u8]) -> Result<usize, Errno>,
+    ) -> Result<RingRead, Errno> {
+        self.data.read_with(|| Ok((self.head(), self.tail())), offset, out, copy)
+    }
+
+    fn load(&self, at: usize) -> u64 {
+        self.header.word(at).load(Ordering::SeqCst)
+    }
+}
+
+/// The reading side of a ring for a process that may only read its file, and takes it for a ring by its length and its first word. What a
+/// writer that lies can do to it is that it reads something else.
+#[derive(Debug)]
+pub struct ReadOnlyRing(RingData);
+
+impl ReadOnlyRing {
+    /// Looks at the file.
+    ///
+    /// # Errors
+    /// [`RingOpenError`], and never for its seals.
+    pub fn open(file: OwnedFd) -> Result<Self, RingOpenError> {
+        let length = nix::sys::stat::fstat(&file)?.st_size.cast_unsigned();
+        let layout = Layout::of_file(length).ok_or(RingOpenError::WrongLength(length))?;
+        let ring = Self(RingData { file, layout });
+        if ring.load(field::MAGIC)? == MAGIC { Ok(ring) } else { Err(RingOpenError::WrongMagic) }
+    }
+
+    /// As of [`RingReader::head`].
+    ///
+    /// # Errors
+    /// The errno of pread(2).
+    pub fn head(&self) -> Result<u64, Errno> {
+        self.load(field::HEAD)
+    }
+
+    /// As of [`RingReader::at_end`].
+    ///
+    /// # Errors
+    /// The errno of pread(2).
+    pub fn at_end(&self) -> Result<bool, Errno> {
+        Ok(self.load(field::AT_END)? != 0)
+    }
+
+    /// As of [`RingReader::read_at`].
+    ///
+    /// # Errors
+    /// The errno of pread(2).
+    pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<RingRead, Errno> {
+        let ends = || Ok((self.head()?, self.load(field::TAIL)?));
+        self.0.read_with(ends, offset, out, |wanted, out| self.0.copy(wanted, out))
+    }
+
+    fn load(&self, at: usize) -> Result<u64, Errno> {
+        let mut word = [0; size_of::<u64>()];
+        self.0.read_exact(&mut word, at as u64)?;
+        Ok(u64::from_le_bytes(word))
+    }
+}
+
+/// The file of a ring, read without mapping it.
+#[derive(Debug)]
+struct RingData {
+    file: OwnedFd,
+    layout: Layout,
+}
+
+impl RingData {
+    /// Copies what is there from `offset` on. `ends` are the ring's head and tail now.
+    fn read_with(
+        &self,
+        ends: impl Fn() -> Result<(u64, u64), Errno>,
+        offset: u64,
+        out: &mut [u8],
         mut copy: impl FnMut(&Range<u64>, &mut [u8]) -> Result<usize, Errno>,
     ) -> Result<RingRead, Errno> {
-        let mut wanted = self.layout.readable(self.head(), self.tail(), offset, out.len() as u64);
+        let bytes = out.len() as u64;
+        let readable = |from| ends().map(|(head, tail)| self.layout.readable(head, tail, from, bytes));
+        let mut wanted = readable(offset)?;
         loop {
             let length = copy(&wanted, out)?;
             // What was copied must be looked at before the tail is; the writer does it the other way round.
             fence(Ordering::SeqCst);
-            let now = self.layout.readable(self.head(), self.tail(), wanted.start, out.len() as u64);
+            let now = readable(wanted.start)?;
             let overtaken = now.start - wanted.start;
             if overtaken == 0 {
                 return Ok(RingRead { offset: wanted.start, length });
@@ -328,28 +403,29 @@ impl RingReader {
         let mut length = 0;
         for place in self.layout.file_ranges(wanted.start, wanted.end - wanted.start) {
             let part = &mut out[length..length + (place.end - place.start) as usize];
-            let mut done = 0;
-            while done < part.len() {
-                let rest = &mut part[done..];
-                let at = (place.start + done as u64).cast_signed();
-                // SAFETY: `rest` is writable memory of that length for the duration of the call.
-                let count =
-                    unsafe { libc::pread(self.file.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len(), at) };
-                match Errno::result(count) {
-                    // Sealed against shrinking: there is no end inside.
-                    Ok(0) => return Err(Errno::EIO),
-                    Ok(count) => done += count as usize,
-                    Err(Errno::EINTR) => {}
-                    Err(errno) => return Err(errno),
-                }
-            }
+            self.read_exact(part, place.start)?;
             length += part.len();
         }
         Ok(length)
     }
 
-    fn load(&self, at: usize) -> u64 {
-        self.header.word(at).load(Ordering::SeqCst)
+    fn read_exact(&self, out: &mut [u8], at: u64) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < out.len() {
+            let rest = &mut out[done..];
+            let at = (at + done as u64).cast_signed();
+            // SAFETY: `rest` is writable memory of that length for the duration of the call.
+            let count =
+                unsafe { libc::pread(self.file.as_raw_fd(), rest.as_mut_ptr().cast(), rest.len(), at) };
+            match Errno::result(count) {
+                // No ring ends here: it is sealed against shrinking.
+                Ok(0) => return Err(Errno::EIO),
+                Ok(count) => done += count as usize,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -420,6 +496,26 @@ mod tests {
         assert_eq!(reader.tail(), 100);
         reader.clear_hold();
         assert_eq!(writer.fill_from(pipe.as_fd(), 4096).unwrap(), Filled::Bytes(3996));
+    }
+
+    #[test]
+    fn a_reader_that_may_only_read_gets_the_same() {
+        let (mut writer, reader) = ring(0, WhenFull::DropOldest);
+        let (pipe, mut end) = std::io::pipe().unwrap();
+        let read_only = ReadOnlyRing::open(reader.reopen_read_only().unwrap()).unwrap();
+        let (mut one, mut other) = (vec![0; 10_000], vec![0; 10_000]);
+        for turn in 0..100_u8 {
+            end.write_all(&[turn; 4096]).unwrap();
+            assert_eq!(writer.fill_from(pipe.as_fd(), 4096).unwrap(), Filled::Bytes(4096));
+            let from = u64::from(turn).saturating_sub(1) * 4096;
+            assert_eq!(read_only.read_at(from, &mut one), reader.read_at(from, &mut other));
+            assert!(one == other);
+        }
+        assert_eq!(read_only.read_at(0, &mut one).unwrap().offset, reader.tail());
+        writer.end();
+        assert_eq!((read_only.head(), read_only.at_end()), (Ok(writer.head()), Ok(true)));
+        let other = OwnedFd::from(tempfile::tempfile().unwrap());
+        assert_eq!(ReadOnlyRing::open(other).unwrap_err(), RingOpenError::WrongLength(0));
     }
 
     #[test]

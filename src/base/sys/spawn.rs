@@ -1,13 +1,15 @@
-//! Starts a command: the parent's side.
+//! Starts a command: clone3, what the new process does between that and its exec, and the wait for the exec.
 //!
-//! The child shares our memory and our descriptor table until its exec, and reports failures in shared memory. The
+//! The child shares our memory and our descriptor table until its exec: it makes only raw system calls, on its own stack, on data that
+//! the parent has prepared. It allocates nothing, formats nothing, and reports failures in the shared memory. The
 //! parent waits for the exec with a timeout, unlike vfork(2): another command can stop the child with SIGSTOP just
 //! before its exec, and must not stop the supervisor with it. The child tries to execute; the parent resolves no
 //! path.
 
 use std::{
-    ffi::{CStr, CString, c_char},
+    ffi::{CStr, CString, c_char, c_void},
     fs::File,
+    iter,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     ptr,
     sync::atomic::{AtomicU32, Ordering},
@@ -16,14 +18,9 @@ use std::{
 use nix::errno::Errno;
 
 use super::{
-    child::{ChildPlan, ExpectedFile, STATUS_BYTES, child},
-    clone::{CLONE_INTO_CGROUP, CloneArgs, Stack, clone3},
+    clone::{CLONE_INTO_CGROUP, CloneArgs, Stack, clone3, raw_syscall, raw_syscall_of_six},
     file::CallNonce,
     signals,
-};
-pub use super::{
-    child::{ExecBy, ResourceLimit, SpawnStep},
-    child_file::ExecutableId,
 };
 
 /// A child that has not executed after this time is sent SIGCONT, in case it was stopped.
@@ -31,6 +28,39 @@ const CONTINUE_INTERVAL: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5
 
 /// After this many times (10 s) it is killed.
 const MAX_CONTINUES: u32 = 2000;
+
+/// Room for /proc/self/status, which is about 1.5 KiB.
+pub(super) const STATUS_BYTES: usize = 4096;
+
+/// The step at which a spawn failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SpawnStep {
+    /// Making the process.
+    Clone = 1,
+    /// Joining a control group.
+    JoinCgroup,
+    /// setsid(2), then taking the controlling terminal.
+    SessionLeader,
+    /// Leaving only 0, 1 and 2 open.
+    Descriptors,
+    /// setrlimit(2).
+    Rlimit,
+    /// Groups, ids and capabilities.
+    Identity,
+    /// Reading back what is in force.
+    Verify,
+    /// Opening the working directory, and fchdir(2). The index is the number of names that were opened.
+    Cwd,
+    /// The signal mask.
+    Signals,
+    /// No file that can be executed was found.
+    Resolve,
+    /// execve(2) of a file that was found.
+    Exec,
+    /// Before [`SpawnStep::Exec`]: the file is not the expected one. The index is that of the expected file.
+    Program,
+}
 
 /// A step that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,49 +87,101 @@ pub enum Ids {
     },
 }
 
+/// How a file that was compared is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ExecBy {
+    /// By its path: no other process can change what the path leads to.
+    Path = 1,
+    /// By the descriptor that was compared: the path may lead elsewhere by now.
+    Descriptor,
+}
+
+/// The identity of a file: `st_dev`, `st_ino` and `st_ctim` (in nanoseconds) of stat(2).
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExecutableId {
+    /// The device.
+    pub device: u64,
+    /// The inode on it.
+    pub inode: u64,
+    /// When anything about it was last changed.
+    pub changed_ns: i64,
+}
+
 /// The file that must be executed, or a script that leads to it.
-#[derive(Debug, Clone, Copy)]
-pub struct ExpectedExecutable<'a> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedExecutable {
     /// As it is given to exec.
-    pub path: &'a CStr,
+    pub path: CString,
     /// Which file it must be; absent: any.
-    pub identity: Option<&'a ExecutableId>,
+    pub identity: Option<ExecutableId>,
     /// How it is executed.
     pub exec_by: ExecBy,
 }
 
-/// Everything that a child needs. Nothing is allocated after this was built.
+/// A limit of setrlimit(2), as the kernel takes and gives it.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResourceLimit {
+    /// The value in force.
+    pub soft: u64,
+    /// The ceiling.
+    pub hard: u64,
+}
+
+/// Strings as execve(2) takes them: pointers to each, and a null pointer.
 #[derive(Debug)]
-pub struct SpawnSpec<'a> {
+pub struct StringArray {
+    pointers: Vec<*const c_char>,
+    /// What they point to.
+    _strings: Vec<CString>,
+}
+
+impl From<Vec<CString>> for StringArray {
+    fn from(strings: Vec<CString>) -> Self {
+        let pointers = strings.iter().map(|one| one.as_ptr()).chain([ptr::null()]).collect();
+        Self { pointers, _strings: strings }
+    }
+}
+
+/// All that a command is made of. The child reads it; nothing is allocated after it was built.
+#[derive(Debug)]
+pub struct SpawnSpec {
     /// Files to try to execute, in order, as the child sees them after its chdir.
-    pub candidates: &'a [CString],
+    pub candidates: Vec<CString>,
     /// The only file that may be executed, after the scripts that lead to it; then the candidates are not tried. Empty:
     /// there must be none. Absent: any candidate.
-    pub expected: Option<&'a [ExpectedExecutable<'a>]>,
+    pub expected: Option<Vec<ExpectedExecutable>>,
     /// The arguments, with `argv[0]`.
-    pub argv: &'a [CString],
+    pub argv: StringArray,
     /// The environment.
-    pub env: &'a [CString],
+    pub env: StringArray,
     /// The working directory: the names on the way from the root to it. No link is followed on that way.
-    pub cwd: &'a [CString],
+    pub cwd: Vec<CString>,
     /// Its `st_dev` and `st_ino`: another directory fails with `ESTALE`. Absent: any.
     pub cwd_identity: Option<(u64, u64)>,
-    /// Standard input, output and error; absent ones are /dev/null.
-    pub stdio: [Option<BorrowedFd<'a>>; 3],
     /// Standard input is a terminal, which becomes the controlling one.
     pub controlling_terminal: bool,
     /// A v2 cgroup to be cloned into.
-    pub cgroup: Option<BorrowedFd<'a>>,
+    pub cgroup: Option<OwnedFd>,
     /// `tasks` or `cgroup.procs` files of groups to join, open for writing.
-    pub join: &'a [BorrowedFd<'a>],
+    pub join: Vec<OwnedFd>,
     /// Limits and their values.
-    pub rlimits: &'a [(u32, ResourceLimit)],
+    pub rlimits: Vec<(u32, ResourceLimit)>,
     /// Its ids.
     pub ids: Ids,
     /// Its file mode creation mask.
     pub umask: u32,
     /// What the exec has in the argument registers that it does not use.
     pub exec_nonce: ExecNonce,
+}
+
+impl SpawnSpec {
+    /// The addresses of the two arrays.
+    fn argv_and_env(&self) -> [usize; 2] {
+        [self.argv.pointers.as_ptr() as usize, self.env.pointers.as_ptr() as usize]
+    }
 }
 
 /// execve(2) has all of its words, execveat(2) the last one.
@@ -114,6 +196,17 @@ pub struct SpawnedProcess {
     pub status: Vec<u8>,
     /// The limits as read back, in the order given.
     pub rlimits: Vec<ResourceLimit>,
+}
+
+/// What the parent and its child share until the exec.
+struct ChildMemory<'a> {
+    /// What the child is to do. Neither of them changes it.
+    spec: &'a SpawnSpec,
+    /// The rest is what the child writes: /proc/self/status, the limits as read back, and where it failed.
+    status: &'a mut [u8; STATUS_BYTES],
+    status_length: usize,
+    rlimits: Vec<ResourceLimit>,
+    failed: (u32, u32, i32),
 }
 
 /// Starts commands, one at a time. Owns descriptors 0, 1 and 2 of this process.
@@ -149,82 +242,34 @@ impl Spawner {
         Ok(spawner)
     }
 
-    /// Starts a command and waits until it has executed. `meanwhile` runs in this process at the same time; it
-    /// must leave descriptors 0, 1 and 2 alone.
-    pub fn spawn<T>(
+    /// Starts a command with this standard input, output and error, of which absent ones are /dev/null, and waits until it has executed.
+    ///
+    /// # Errors
+    /// The step that failed; then nothing is left of the process.
+    pub fn spawn(
         &mut self,
-        launch: &SpawnSpec<'_>,
-        meanwhile: impl FnOnce() -> T,
-    ) -> (Result<SpawnedProcess, SpawnStepFailure>, Option<T>) {
-        let descriptors = |errno| SpawnStepFailure { step: SpawnStep::Descriptors, index: 0, errno };
-        for (slot, descriptor) in (0..).zip(&launch.stdio) {
-            if let Some(descriptor) = descriptor
-                && let Err(errno) = park(*descriptor, slot)
-            {
-                self.unpark(launch);
-                return (Err(descriptors(errno)), None);
-            }
-        }
-        let (result, value) = self.start(launch, meanwhile);
-        self.unpark(launch);
-        (result, value)
-    }
-
-    /// Restores /dev/null, so that this process does not keep the command's pipes open.
-    fn unpark(&self, launch: &SpawnSpec<'_>) {
-        for (slot, descriptor) in (0..).zip(&launch.stdio) {
-            if descriptor.is_some() {
-                // dup3 onto an open descriptor has nothing to allocate and no reason to fail.
-                let _ = park(self.null.as_fd(), slot);
-            }
-        }
-    }
-
-    fn start<T>(
-        &mut self,
-        launch: &SpawnSpec<'_>,
-        meanwhile: impl FnOnce() -> T,
-    ) -> (Result<SpawnedProcess, SpawnStepFailure>, Option<T>) {
-        let candidates = pointers(launch.candidates);
-        let expected: Option<Vec<ExpectedFile>> = launch.expected.map(|files| {
-            let raw = |file: &ExpectedExecutable<'_>| ExpectedFile {
-                path: file.path.as_ptr(),
-                identity: file.identity.map_or(ptr::null(), ptr::from_ref),
-                exec_by: file.exec_by,
-            };
-            files.iter().map(raw).collect()
+        spec: &SpawnSpec,
+        stdio: [Option<BorrowedFd<'_>>; 3],
+    ) -> Result<SpawnedProcess, SpawnStepFailure> {
+        let parked = (0..).zip(stdio).try_for_each(|(slot, descriptor)| {
+            let failed = |errno| SpawnStepFailure { step: SpawnStep::Descriptors, index: 0, errno };
+            descriptor.map_or(Ok(()), |descriptor| park(descriptor, slot)).map_err(failed)
         });
-        let argv = pointers(launch.argv);
-        let env = pointers(launch.env);
-        let cwd = pointers(launch.cwd);
-        let join: Vec<i32> = launch.join.iter().map(AsRawFd::as_raw_fd).collect();
-        let mut read_back = vec![ResourceLimit { soft: 0, hard: 0 }; launch.rlimits.len()];
-        let (change, uid, gid) = match launch.ids {
-            Ids::Keep => (false, 0, 0),
-            Ids::Change { uid, gid } => (true, uid, gid),
-        };
-        let mut plan = ChildPlan {
-            join: join.as_ptr(),
-            join_count: join.len(),
-            controlling_terminal: launch.controlling_terminal,
-            rlimits: launch.rlimits.as_ptr(),
-            read_back: read_back.as_mut_ptr(),
-            rlimit_count: launch.rlimits.len(),
-            change,
-            uid,
-            gid,
-            umask: launch.umask,
-            status: self.status.as_mut_ptr(),
+        let result = parked.and_then(|()| self.start(spec));
+        // /dev/null again, so that this process does not keep the command's pipes open.
+        for (slot, _) in (0..).zip(stdio).filter(|(_, descriptor)| descriptor.is_some()) {
+            // dup3 onto an open descriptor has nothing to allocate and no reason to fail.
+            let _ = park(self.null.as_fd(), slot);
+        }
+        result
+    }
+
+    fn start(&mut self, spec: &SpawnSpec) -> Result<SpawnedProcess, SpawnStepFailure> {
+        let mut memory = ChildMemory {
+            spec,
+            status: &mut self.status,
             status_length: 0,
-            cwd: cwd.as_ptr(),
-            cwd_identity: launch.cwd_identity,
-            candidates: candidates.as_ptr(),
-            // Of an empty list this dangles, but is not null.
-            expected: expected.as_ref().map_or(ptr::null(), Vec::as_ptr),
-            expected_count: expected.as_ref().map_or(0, Vec::len),
-            argv: argv.as_ptr(),
-            env: env.as_ptr(),
-            exec_nonce: launch.exec_nonce,
+            rlimits: vec![ResourceLimit { soft: 0, hard: 0 }; spec.rlimits.len()],
             failed: (0, 0, 0),
         };
         // The kernel writes 0 here and wakes us when the child has left our memory, by exec or by its end.
@@ -238,34 +283,33 @@ impl Spawner {
             stack_size,
             ..CloneArgs::default()
         };
-        if let Some(cgroup) = launch.cgroup {
+        if let Some(cgroup) = &spec.cgroup {
             args.flags |= CLONE_INTO_CGROUP;
             args.cgroup = cgroup.as_raw_fd() as u64;
         }
-        let [first, second, _] = launch.exec_nonce;
+        let [first, second, _] = spec.exec_nonce;
         // SAFETY: the stack is ours alone (`&mut self`, and `ChildInFlight` waits for the child in every way out of
-        // this function). `child` makes bare system calls only. The plan and all that it points to live until
+        // this function). `child` makes bare system calls only. The memory and all that it points to live until
         // after `ChildInFlight`, and only the child writes to it meanwhile.
-        let pid = match unsafe { clone3(&args, child, (&raw mut plan).cast(), [first, second]) } {
+        let pid = match unsafe { clone3(&args, child, (&raw mut memory).cast(), [first, second]) } {
             Ok(pid) => pid,
-            Err(errno) => return (Err(SpawnStepFailure { step: SpawnStep::Clone, index: 0, errno }), None),
+            Err(errno) => return Err(SpawnStepFailure { step: SpawnStep::Clone, index: 0, errno }),
         };
-        let in_flight = ChildInFlight { busy: &busy, pid };
-        let value = meanwhile();
-        drop(in_flight);
+        drop(ChildInFlight { busy: &busy, pid });
         // SAFETY: the child is gone from this memory; the kernel's store to `busy` came after its last write, and
         // `ChildInFlight` has seen it. Volatile, because the compiler has not seen who wrote.
         let (failed, status_length) = unsafe {
-            (ptr::read_volatile(&raw const plan.failed), ptr::read_volatile(&raw const plan.status_length))
+            (
+                ptr::read_volatile(&raw const memory.failed),
+                ptr::read_volatile(&raw const memory.status_length),
+            )
         };
         if let Some(failure) = SpawnStepFailure::from_raw(failed) {
             reap(pid);
-            return (Err(failure), Some(value));
+            return Err(failure);
         }
-        // SAFETY: as above; `status` was written through the pointer in the plan.
-        let status =
-            unsafe { std::slice::from_raw_parts(self.status.as_ptr(), status_length.min(STATUS_BYTES)) };
-        (Ok(SpawnedProcess { pid, status: status.to_vec(), rlimits: read_back }), Some(value))
+        let status = memory.status.iter().take(status_length).copied().collect();
+        Ok(SpawnedProcess { pid, status, rlimits: memory.rlimits })
     }
 }
 
@@ -314,10 +358,6 @@ impl Drop for ChildInFlight<'_> {
     }
 }
 
-fn pointers(strings: &[CString]) -> Vec<*const c_char> {
-    strings.iter().map(|one| one.as_ptr()).chain([ptr::null()]).collect()
-}
-
 fn park(descriptor: BorrowedFd<'_>, slot: i32) -> Result<(), Errno> {
     // SAFETY: `slot` is 0, 1 or 2, which the spawner owns.
     Errno::result(unsafe { libc::dup2(descriptor.as_raw_fd(), slot) }).map(drop)
@@ -345,4 +385,297 @@ fn reset_signals() {
 
 fn errno_of(error: &std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::EIO, Errno::from_raw)
+}
+/// What the new process does, in a fixed order, until it is another program.
+extern "C" fn child(memory: *mut c_void) -> i32 {
+    // SAFETY: the parent keeps it alive and does not touch it until this process has left its memory.
+    let memory = unsafe { &mut *memory.cast::<ChildMemory<'_>>() };
+    // SAFETY: see `child_steps`.
+    if let Err((step, index, result)) = unsafe { child_steps(memory) } {
+        memory.failed = (step as u32, index, -result as i32);
+    }
+    loop {
+        // SAFETY: ends this process.
+        unsafe { raw_syscall(libc::SYS_exit_group, [127, 0, 0, 0, 0]) };
+    }
+}
+
+/// (step, index, minus errno).
+type ChildFailure = (SpawnStep, u32, isize);
+
+/// # Safety
+/// Runs in a process that shares the parent's memory: bare system calls, this memory, the stack; nothing else. What is iterated over here
+/// is neither made nor dropped here.
+unsafe fn child_steps(memory: &mut ChildMemory<'_>) -> Result<(), ChildFailure> {
+    let check = |step, index, result: isize| if result < 0 { Err((step, index, result)) } else { Ok(result) };
+    let spec = memory.spec;
+    // SAFETY: every pointer given to the kernel comes from the shared memory or is to a local; lengths are theirs. The
+    // shared table of descriptors is left with CLOSE_RANGE_UNSHARE before anything in it is closed.
+    unsafe {
+        for (index, group) in (0..).zip(&spec.join) {
+            // 0 means the writer. On v1 this is `tasks`, which moves one thread and takes no global lock.
+            let zero = [group.as_raw_fd() as usize, c"0".as_ptr() as usize, 1, 0, 0];
+            check(SpawnStep::JoinCgroup, index, raw_syscall(libc::SYS_write, zero))?;
+        }
+        check(SpawnStep::SessionLeader, 0, raw_syscall(libc::SYS_setsid, [0; 5]))?;
+        if spec.controlling_terminal {
+            // The process group that setsid(2) has made becomes the foreground group.
+            let result = raw_syscall(libc::SYS_ioctl, [0, libc::TIOCSCTTY as usize, 0, 0, 0]);
+            check(SpawnStep::SessionLeader, 1, result)?;
+        }
+        // 0, 1 and 2 are in their places already. Copies three descriptors, not the supervisor's thousands.
+        let unshare = libc::CLOSE_RANGE_UNSHARE as usize;
+        let result = raw_syscall(libc::SYS_close_range, [3, u32::MAX as usize, unshare, 0, 0]);
+        check(SpawnStep::Descriptors, 3, result)?;
+        for (index, ((resource, limit), got)) in (0..).zip(spec.rlimits.iter().zip(&mut memory.rlimits)) {
+            let set = [0, *resource as usize, ptr::from_ref(limit) as usize, 0, 0];
+            check(SpawnStep::Rlimit, index, raw_syscall(libc::SYS_prlimit64, set))?;
+            let get = [0, *resource as usize, 0, ptr::from_mut(got) as usize, 0];
+            check(SpawnStep::Rlimit, index, raw_syscall(libc::SYS_prlimit64, get))?;
+        }
+        if let Ids::Change { uid, gid } = spec.ids {
+            let (uid, gid) = (uid as usize, gid as usize);
+            // The groups stay: the supervisor has those that its commands are to have, and no other.
+            check(SpawnStep::Identity, 1, raw_syscall(libc::SYS_setresgid, [gid, gid, gid, 0, 0]))?;
+            check(SpawnStep::Identity, 2, raw_syscall(libc::SYS_setresuid, [uid, uid, uid, 0, 0]))?;
+            // A change of ids gives the memory that we share the dumpable flag of `fs.suid_dumpable`, which may be 1. Now
+            // that we have the commands' id, nobody may look into it.
+            let dumpable = [libc::PR_SET_DUMPABLE as usize, 0, 0, 0, 0];
+            check(SpawnStep::Identity, 4, raw_syscall(libc::SYS_prctl, dumpable))?;
+        }
+        // Exec would drop them; gone before it, they are gone from what is read back too. capset(2), version 3.
+        let header = [0x2008_0522_u32, 0];
+        let none = [0_u32; 6];
+        let result =
+            raw_syscall(libc::SYS_capset, [header.as_ptr() as usize, none.as_ptr() as usize, 0, 0, 0]);
+        check(SpawnStep::Identity, 3, result)?;
+        read_status(memory)?;
+        enter_directory(&spec.cwd, spec.cwd_identity)?;
+        // It cannot fail. Memory is shared with the parent, and the mask is not.
+        raw_syscall(libc::SYS_umask, [spec.umask as usize, 0, 0, 0, 0]);
+        let mask = 0_u64;
+        let how = libc::SIG_SETMASK as usize;
+        let result = raw_syscall(libc::SYS_rt_sigprocmask, [how, &raw const mask as usize, 0, 8, 0]);
+        check(SpawnStep::Signals, 0, result)?;
+        Err(match spec.expected.as_deref() {
+            None => execute(spec),
+            Some([]) => refuse_unjudged(spec),
+            Some(expected) => execute_expected(spec, expected),
+        })
+    }
+}
+
+/// Opens the path from the root name by name, so that a link that another command has put there fails with ENOTDIR, and compares what it
+/// leads to with what was expected.
+/// openat2(2) would do it in one call, but the sandbox's filter refuses it.
+///
+/// # Safety
+/// As [`child_steps`].
+unsafe fn enter_directory(names: &[CString], expected: Option<(u64, u64)>) -> Result<(), ChildFailure> {
+    let flags = (libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC) as usize;
+    let (mut at, mut index) = (libc::AT_FDCWD as usize, 0);
+    // SAFETY: each name is a C string; a descriptor that is closed was opened here.
+    unsafe {
+        for (name, opened) in iter::once(c"/").chain(names.iter().map(CString::as_c_str)).zip(0..) {
+            index = opened;
+            let next = raw_syscall(libc::SYS_openat, [at, name.as_ptr() as usize, flags, 0, 0]);
+            if index > 0 {
+                raw_syscall(libc::SYS_close, [at, 0, 0, 0, 0]);
+            }
+            if next < 0 {
+                return Err((SpawnStep::Cwd, index, next));
+            }
+            at = next as usize;
+        }
+        if let Some(expected) = expected {
+            let status = status_of(at, c"", libc::AT_EMPTY_PATH as usize);
+            let status = status.map_err(|failed| (SpawnStep::Cwd, index, failed))?;
+            if (status.st_dev, status.st_ino) != expected {
+                return Err((SpawnStep::Cwd, index, -libc::ESTALE as isize));
+            }
+        }
+        let entered = raw_syscall(libc::SYS_fchdir, [at, 0, 0, 0, 0]);
+        raw_syscall(libc::SYS_close, [at, 0, 0, 0, 0]);
+        if entered < 0 { Err((SpawnStep::Cwd, index, entered)) } else { Ok(()) }
+    }
+}
+
+/// # Safety
+/// As [`child_steps`].
+unsafe fn read_status(memory: &mut ChildMemory<'_>) -> Result<(), ChildFailure> {
+    let path = c"/proc/self/status".as_ptr() as usize;
+    let here = libc::AT_FDCWD as usize;
+    // SAFETY: the path is a constant; the buffer is STATUS_BYTES long.
+    unsafe {
+        let file =
+            raw_syscall(libc::SYS_openat, [here, path, (libc::O_RDONLY | libc::O_CLOEXEC) as usize, 0, 0]);
+        if file < 0 {
+            return Err((SpawnStep::Verify, 0, file));
+        }
+        let length = raw_syscall(
+            libc::SYS_read,
+            [file as usize, memory.status.as_mut_ptr() as usize, STATUS_BYTES, 0, 0],
+        );
+        if length < 0 {
+            return Err((SpawnStep::Verify, 1, length));
+        }
+        memory.status_length = length as usize;
+        raw_syscall(libc::SYS_close, [file as usize, 0, 0, 0, 0]);
+    }
+    Ok(())
+}
+
+/// Tries the candidates in order; comes back only when none could be executed.
+///
+/// As execvp(3): one that is not there, or may not be looked at or executed, is passed over, and a refusal is what
+/// is reported if no other is found.
+///
+/// # Safety
+/// As [`child_steps`].
+unsafe fn execute(spec: &SpawnSpec) -> ChildFailure {
+    let mut refused = None;
+    for candidate in &spec.candidates {
+        // SAFETY: as this function.
+        let (result, status) = unsafe {
+            let result = execve(spec, candidate);
+            (result, status_of(libc::AT_FDCWD as usize, candidate, 0))
+        };
+        match -result as i32 {
+            // ENOENT for a file that is there: its interpreter is not.
+            libc::ENOENT | libc::ENOTDIR if status.is_err() => {}
+            libc::EACCES => refused = refused.or(Some(classify_refusal(result, status))),
+            // Of the file's own path: where only the interpreter's leads nowhere, the file is there.
+            libc::ELOOP | libc::ENAMETOOLONG if status.is_err() => {
+                return (SpawnStep::Resolve, 0, result);
+            }
+            _ => return (SpawnStep::Exec, 0, result),
+        }
+    }
+    refused.unwrap_or((SpawnStep::Resolve, 0, -libc::ENOENT as isize))
+}
+
+/// execve(2) with the nonce in the registers that it does not use, by which the sandbox's filter knows the exec. The kernel
+/// clears them for the new program.
+///
+/// # Safety
+/// As [`child_steps`].
+unsafe fn execve(spec: &SpawnSpec, path: &CStr) -> isize {
+    let [first, second, third] = spec.exec_nonce;
+    let (path, [argv, env]) = (path.as_ptr() as usize, spec.argv_and_env());
+    // SAFETY: the path is a C string, the two arrays end with a null pointer and hold C strings.
+    unsafe { raw_syscall_of_six(libc::SYS_execve, [path, argv, env, first, second, third]) }
+}
+
+/// Policy found no file, so a file that exists now was not evaluated, and is not executed.
+///
+/// # Safety
+/// As [`child_steps`].
+unsafe fn refuse_unjudged(spec: &SpawnSpec) -> ChildFailure {
+    let mut refused = None;
+    for candidate in &spec.candidates {
+        // SAFETY: as this function.
+        match unsafe { status_of(libc::AT_FDCWD as usize, candidate, 0) } {
+            Ok(status) if status.st_mode & libc::S_IFMT == libc::S_IFREG => {
+                return (SpawnStep::Program, 0, -libc::ESTALE as isize);
+            }
+            Ok(status) => refused = refused.or(Some(classify_refusal(-libc::EACCES as isize, Ok(status)))),
+            Err(result) => match -result as i32 {
+                libc::ENOENT | libc::ENOTDIR => {}
+                libc::EACCES => refused = refused.or(Some((SpawnStep::Exec, 0, result))),
+                libc::ELOOP | libc::ENAMETOOLONG => return (SpawnStep::Resolve, 0, result),
+                _ => return (SpawnStep::Exec, 0, result),
+            },
+        }
+    }
+    refused.unwrap_or((SpawnStep::Resolve, 0, -libc::ENOENT as isize))
+}
+
+/// Opens what is to be executed, holds it against what is expected, and executes what was opened.
+///
+/// Scripts on the way are held against what is expected, too, and must be executable; executed is the interpreter,
+/// with the arguments that the kernel would give it: by a script's descriptor it could be executed only if the
+/// command inherited that.
+///
+/// # Safety
+/// As [`child_steps`]; there is at least one expected file.
+unsafe fn execute_expected(spec: &SpawnSpec, expected: &[ExpectedExecutable]) -> ChildFailure {
+    let (here, nothing) = (libc::AT_FDCWD as usize, c"".as_ptr() as usize);
+    let empty_path = libc::AT_EMPTY_PATH as usize;
+    let flags = (libc::O_PATH | libc::O_CLOEXEC) as usize;
+    let mut left = expected.len();
+    // SAFETY: the paths are C strings.
+    unsafe {
+        for (index, expected) in (0..).zip(expected) {
+            left -= 1;
+            let opened = raw_syscall(libc::SYS_openat, [here, expected.path.as_ptr() as usize, flags, 0, 0]);
+            if opened < 0 {
+                let absent = [libc::ENOENT, libc::ENOTDIR, libc::ELOOP, libc::ENAMETOOLONG];
+                let is_absent = absent.contains(&(-opened as i32));
+                let step = if index == 0 && is_absent { SpawnStep::Resolve } else { SpawnStep::Exec };
+                return (step, 0, opened);
+            }
+            let file = opened as usize;
+            let status = status_of(file, c"", empty_path);
+            if expected.identity.as_ref().is_some_and(|identity| !is_same(status, identity)) {
+                return (SpawnStep::Program, index, -libc::ESTALE as isize);
+            }
+            if left > 0 {
+                let check = [file, nothing, libc::X_OK as usize, empty_path | libc::AT_EACCESS as usize, 0];
+                let result = raw_syscall(libc::SYS_faccessat2, check);
+                raw_syscall(libc::SYS_close, [file, 0, 0, 0, 0]);
+                if result < 0 {
+                    return classify_refusal(result, status);
+                }
+                continue;
+            }
+            let result = match (expected.exec_by, expected.identity.is_some()) {
+                (ExecBy::Descriptor, true) => {
+                    let ([argv, env], [_, _, known]) = (spec.argv_and_env(), spec.exec_nonce);
+                    raw_syscall_of_six(libc::SYS_execveat, [file, nothing, argv, env, empty_path, known])
+                }
+                // Under its name, which then is the name of the process.
+                (ExecBy::Path, _) | (_, false) => execve(spec, &expected.path),
+            };
+            return match -result as i32 {
+                libc::EACCES => classify_refusal(result, status),
+                _ => (SpawnStep::Exec, 0, result),
+            };
+        }
+    }
+    (SpawnStep::Exec, 0, -libc::EINVAL as isize)
+}
+
+/// The reason for EACCES: a directory, a file without execute bit, or a refusal by the kernel.
+fn classify_refusal(result: isize, status: Result<libc::stat, isize>) -> ChildFailure {
+    match status {
+        Ok(status) if status.st_mode & libc::S_IFMT == libc::S_IFDIR => (SpawnStep::Resolve, 2, result),
+        Ok(status) if status.st_mode & 0o111 == 0 => (SpawnStep::Resolve, 1, result),
+        Ok(_) | Err(_) => (SpawnStep::Exec, 0, result),
+    }
+}
+
+/// Whether it is the file that was judged.
+fn is_same(status: Result<libc::stat, isize>, expected: &ExecutableId) -> bool {
+    // Wrapping, as in the gateway's computation: only equality matters.
+    let changed =
+        |status: &libc::stat| status.st_ctime.wrapping_mul(1_000_000_000).wrapping_add(status.st_ctime_nsec);
+    status.is_ok_and(|status| {
+        status.st_dev == expected.device
+            && status.st_ino == expected.inode
+            && changed(&status) == expected.changed_ns
+    })
+}
+
+/// stat(2) of a path relative to a directory; with `AT_EMPTY_PATH` and an empty one, of what is open as `directory`.
+///
+/// # Safety
+/// As [`child_steps`].
+unsafe fn status_of(directory: usize, path: &CStr, flags: usize) -> Result<libc::stat, isize> {
+    // SAFETY: plain data for which all zeroes is valid, on our own stack.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    let to = &raw mut status as usize;
+    // SAFETY: the kernel writes one `stat`.
+    let result =
+        unsafe { raw_syscall(libc::SYS_newfstatat, [directory, path.as_ptr() as usize, to, flags, 0]) };
+    if result < 0 { Err(result) } else { Ok(status) }
 }

@@ -8,3 +8,7 @@ pub const SOCKET_NAME: &str = "gate.sock";
 
 /// Length of the nonce by which the filter knows a command's first exec, in bytes.
 pub const NONCE_BYTES: usize = 24;
+
+/// Terminals of one sandbox, running and ended: beyond this its supervisor refuses a spawn with `EDQUOT`, and its gate the execs of a further
+/// one.
+pub const MAX_TERMINALS: usize = 16_384;

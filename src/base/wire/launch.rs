@@ -1,5 +1,8 @@
 //! Constants that gateway and launcher share.
 
+/// The supervisor's listening socket, in the sandbox's directory.
+pub const CONTROL_SOCKET: &str = "control.sock";
+
 /// `argv[0]` of the launcher and of the supervisor that it turns into.
 pub const PROCESS_NAME: &str = "provost-supervisor";
 

@@ -13,8 +13,7 @@ use crate::{
         console::{error::CliError, log_writer::log_to, signals::TerminationSignals, stdio},
         gateway_link::connection::GatewayConnection,
         request::{
-            argument_values::parse_duration,
-            arguments::EmbeddableGatewayArguments,
+            arguments::{EmbeddableGatewayArguments, parse_duration},
             run_request::{real_paths, text_roots},
         },
     },

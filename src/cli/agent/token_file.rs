@@ -101,7 +101,7 @@ fn create(file: &Path) -> io::Result<String> {
     made.map(|()| token)
 }
 
-/// Of a regular file of this user that nobody else can open.
+/// Reads a regular file of this user that nobody else can open.
 fn read(file: &Path) -> io::Result<String> {
     let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(file)?;

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::proto::v1::{self, outcome::End};
+use crate::{
+    client::{cause_word, network_word},
+    proto::v1::{self, outcome::End},
+};
 
 /// A terminal, as `ps` and `stop` print it.
 #[derive(Debug, Serialize)]
@@ -183,7 +186,7 @@ impl From<&v1::Outcome> for OutcomeJson {
         Self {
             exit_code,
             signal,
-            cause: cause(outcome.cause()),
+            cause: cause_word(outcome.cause()),
             usage: outcome.usage.as_ref().map(UsageJson::from),
             started_at: outcome.started_at.as_ref().map(ToString::to_string),
             ended_at: outcome.ended_at.as_ref().map(ToString::to_string),
@@ -209,8 +212,8 @@ impl From<&v1::Unreachable> for UnreachableJson {
             names: unreachable.names.clone(),
             names_omitted: unreachable.names_omitted,
             no_route: unreachable.no_route,
-            network: network(unreachable.network()),
-            offered: unreachable.offered().map(network).collect(),
+            network: network_word(unreachable.network()),
+            offered: unreachable.offered().map(network_word).collect(),
         }
     }
 }
@@ -299,7 +302,7 @@ impl From<&v1::Receipt> for ReceiptJson {
             landlock_abi: receipt.landlock_abi,
             gate: receipt.gate.clone(),
             pty: receipt.pty.map(|pty| PtyJson { columns: pty.columns, rows: pty.rows }),
-            network: network(receipt.network()).to_owned(),
+            network: network_word(receipt.network()).to_owned(),
             network_exposure: receipt.network_exposure.clone(),
             limits: sorted(&receipt.limits),
             cgroup: receipt.cgroup.clone(),
@@ -315,31 +318,6 @@ impl From<&v1::Receipt> for ReceiptJson {
                 not_taken: repository.not_taken.clone(),
             }),
         }
-    }
-}
-
-/// A network, as the profile names it.
-pub(in crate::cli) fn network(network: v1::Network) -> &'static str {
-    match network {
-        v1::Network::Unspecified => "unknown",
-        v1::Network::None => "none",
-        v1::Network::Proxy => "proxy",
-        v1::Network::Host => "host",
-    }
-}
-
-/// A cause, as it is written everywhere.
-pub(in crate::cli) fn cause(cause: v1::ExitCause) -> &'static str {
-    match cause {
-        v1::ExitCause::Unspecified => "unknown",
-        v1::ExitCause::Exited => "exited",
-        v1::ExitCause::Signalled => "signalled",
-        v1::ExitCause::Killed => "killed",
-        v1::ExitCause::TimeLimit => "time_limit",
-        v1::ExitCause::IdleLimit => "idle_limit",
-        v1::ExitCause::MemoryLimit => "memory_limit",
-        v1::ExitCause::SandboxLost => "sandbox_lost",
-        v1::ExitCause::Shutdown => "shutdown",
     }
 }
 

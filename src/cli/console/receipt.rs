@@ -4,8 +4,8 @@
 
 use std::{collections::HashMap, fmt::Write, time::Duration};
 
-use super::json;
 use crate::{
+    client::{cause_word, network_word},
     printable,
     proto::v1::{self, outcome::End},
 };
@@ -60,7 +60,7 @@ pub(in crate::cli) fn receipt_text(terminal: &v1::Terminal) -> String {
     if let Some(pty) = &receipt.pty {
         page.line("terminal", &format!("a pseudo-terminal, of {} by {} at first", pty.columns, pty.rows));
     }
-    let network = json::network(receipt.network());
+    let network = network_word(receipt.network());
     page.line(
         "network",
         &match receipt.network_exposure.as_slice() {
@@ -139,7 +139,7 @@ pub(in crate::cli) fn describe_end(outcome: &v1::Outcome) -> String {
         None => "not seen".to_owned(),
     };
     let core = if outcome.core_dumped { ", core dumped" } else { "" };
-    format!("{how} ({}){core}", json::cause(outcome.cause()).replace('_', " "))
+    format!("{how} ({}){core}", cause_word(outcome.cause()).replace('_', " "))
 }
 
 fn used(usage: Option<&v1::Usage>) -> String {

@@ -18,10 +18,8 @@ use super::{
 };
 use crate::{
     cli::console::{
-        detach_keys::{DetachKeys, Typed},
         error::CliError,
-        person_terminal::{self, LeaveAt, OutputStream},
-        raw_terminal::RawTerminal,
+        person_terminal::{self, DetachKeys, LeaveAt, OutputStream, RawTerminal, Typed},
         signals::TerminationSignals,
         stdio::{self, Input, WriteOutcome},
     },

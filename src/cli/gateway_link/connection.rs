@@ -1,21 +1,32 @@
-//! The gateway that a subcommand uses: the one that was named, the one on the default socket, or an embedded one.
+//! The gateway that a subcommand uses: the one that was named, the one on the default socket, one in the background, or an embedded one;
+//! and the caller's sessions there.
 //!
-//! A default socket is trusted only if this user or root created it, in a directory that nobody else can write to.
-//! Otherwise another user could receive this user's commands.
+//! A default socket is trusted only if this user or root created it, in a directory that nobody else can write to. Otherwise another user
+//! could receive this user's commands.
+//!
+//! A command that needs a gateway which outlives it starts one for this user where none serves. That one ends when nobody uses it. It is a
+//! process of its own: it takes nothing of this one but its environment, and Ctrl-C in this terminal does not reach it.
 
 use std::{
-    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    os::{
+        fd::OwnedFd,
+        unix::{fs::MetadataExt, process::CommandExt},
+    },
     path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
     sync::Arc,
+    time::Duration,
 };
+
+use tokio::time::{Instant, sleep};
+use tonic::transport::Channel;
 
 use crate::{
     cli::console::error::CliError,
     client::{self, Client, ConnectError},
     gateway::{self, Config, Embedded, JournalConfig, PolicySource},
-    proto::v1::{approvals_client::ApprovalsClient, terminals_client::TerminalsClient},
+    proto::v1::{self, approvals_client::ApprovalsClient, terminals_client::TerminalsClient},
 };
-use tonic::transport::Channel;
 
 /// The terminals of a gateway.
 pub(in crate::cli) type Terminals = TerminalsClient<Channel>;
@@ -206,6 +217,87 @@ fn socket_trust(socket: &Path) -> SocketTrust {
         return SocketTrust::Untrusted(format!("others can write to {}", crate::printable::path(&directory)));
     }
     SocketTrust::Trusted
+}
+
+/// How long a gateway that was started may take until it serves.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Between two looks at whether it serves.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// How long a gateway that was started stays without a session: a person who has looked away comes back to it.
+const IDLE_EXIT: &str = "10m";
+
+/// The gateway that serves, or one that is started now.
+pub(in crate::cli) async fn running_or_started(
+    named: Option<&str>,
+    given: Option<Arc<OwnedFd>>,
+) -> Result<GatewayConnection, CliError> {
+    if let Some(connection) = GatewayConnection::running(named, given.clone()).await? {
+        return Ok(connection);
+    }
+    let mut gateway =
+        start_gateway().map_err(|error| CliError::caused_by("cannot start a gateway", error))?;
+    let give_up_at = Instant::now() + START_TIMEOUT;
+    loop {
+        if let Some(connection) = GatewayConnection::running(None, given.clone()).await? {
+            return Ok(connection);
+        }
+        let ended = gateway.try_wait().ok().flatten();
+        if let Some(status) = ended.filter(|status| !status.success()) {
+            // Another one may have been started at the same time, and serve.
+            sleep(LOOK_INTERVAL).await;
+            return GatewayConnection::running(None, given)
+                .await?
+                .ok_or_else(|| did_not_start(&format!("it ended with {status}")));
+        }
+        if Instant::now() >= give_up_at {
+            return Err(did_not_start(&format!("it does not answer after {} s", START_TIMEOUT.as_secs())));
+        }
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
+fn did_not_start(why: &str) -> CliError {
+    CliError::message_only(format!("a gateway was started, and {why}"))
+        .with_advice("start one with `provost serve`, which says what is wrong")
+}
+
+fn start_gateway() -> std::io::Result<Child> {
+    Command::new(std::env::current_exe()?)
+        .args(["serve", "--idle-exit", IDLE_EXIT])
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        // Signals that the terminal sends to this process's group are not for it.
+        .process_group(0)
+        .spawn()
+}
+
+/// The letters of an id behind its prefix.
+const ULID_LENGTH: usize = 26;
+
+/// All sessions of the caller.
+pub(in crate::cli) async fn all_sessions(client: &mut Client) -> Result<Vec<v1::Session>, CliError> {
+    let (mut sessions, mut request) = (Vec::new(), v1::ListSessionsRequest::default());
+    loop {
+        let page = client.sessions.list_sessions(request.clone()).await?.into_inner();
+        sessions.extend(page.sessions);
+        if page.next_page_token.is_empty() {
+            return Ok(sessions);
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+/// The id of the session that a person means by its id or by its name. A name is the caller's own, and no id is one: ids are looked for by
+/// the gateway, which says so where there is none.
+pub(in crate::cli) async fn id_of(client: &mut Client, session: String) -> Result<String, CliError> {
+    if session.strip_prefix("sess_").is_some_and(|id| id.len() == ULID_LENGTH) {
+        return Ok(session);
+    }
+    let is_named = |other: &v1::Session| !other.name.is_empty() && other.name == session;
+    let named = all_sessions(client).await?.into_iter().find(is_named);
+    Ok(named.map_or(session, |named| named.id))
 }
 
 #[cfg(test)]

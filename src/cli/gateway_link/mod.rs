@@ -2,7 +2,5 @@
 
 pub mod approval_prompt;
 pub mod attached;
-pub mod background;
 pub mod connection;
 pub mod reconnect;
-pub mod sessions;

@@ -1,26 +1,30 @@
 //! `provost doctor`: what this host offers, what it lacks, and how to get it.
 //!
-//! Shows what `sandbox` found, and what comes of a command of `provost run`, which it runs in the current directory. What is needed is
-//! the compiled-in policy's word: of `provost run` by itself, which prefers resource limits, and of `provost serve`, which requires
-//! them of root's gateway.
+//! Shows what `sandbox` found, and what comes of a command of `provost run`, which it runs in the current directory. What is needed is the
+//! compiled-in policy's word: of `provost run` by itself, which prefers resource limits, and of `provost serve`, which requires them of
+//! root's gateway.
+//!
+//! What a host offers is known by many protections; whether a command starts is known by starting one. It is the code of `provost run`
+//! itself, so that the two cannot say different things.
 
 use std::path::{Path, PathBuf};
 
+use clap::{CommandFactory, FromArgMatches, Parser};
 use nix::sys::statvfs::statvfs;
 use serde::Serialize;
 
-use super::{
-    installed_agents::{self, InstalledAgent},
-    kept_caches::KeptCachesSection,
-    trial::{self, Trial},
-};
+use super::prune::KeptCachesSection;
 use crate::{
     cli::{
         console::{
-            error::CliError,
+            error::{CliError, PROVOST_FAILED},
             table::{align_columns, print_to_stdout, to_json_line},
         },
-        request::arguments::{DoctorArguments, OutputFormat},
+        request::{
+            arguments::{DoctorArguments, OutputFormat, RunArguments, without_empty_variables},
+            known_agents::{self, InstalledAgent},
+        },
+        run::run::run_confined,
     },
     gateway::{
         compiled_in_prefers_limits, default_state,
@@ -48,9 +52,9 @@ pub(in crate::cli) async fn examine(arguments: &DoctorArguments) -> Result<u8, C
     let report = HostReport {
         left: QuarantineSection::of(left),
         journal,
-        agents: installed_agents::find(),
+        agents: known_agents::find_installed(),
         kept_caches: KeptCachesSection::here(),
-        ..HostReport::of(&probe::protections(&Host::detect()), &policy_of_serve()).tried(trial::run().await?)
+        ..HostReport::of(&probe::protections(&Host::detect()), &policy_of_serve()).tried(try_command().await?)
     };
     let shown =
         if arguments.output.output == OutputFormat::Json { to_json_line(&report)? } else { report.page() };
@@ -344,6 +348,43 @@ fn state(standing: ProtectionStatus) -> &'static str {
         ProtectionStatus::Weaker => "weaker",
         ProtectionStatus::Missing => "missing",
     }
+}
+
+/// What came of the trial.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase", tag = "result", content = "message")]
+pub(super) enum Trial {
+    /// A command ran.
+    Ran,
+    /// No command runs here.
+    Failed(String),
+    /// None runs in this directory, or by the policy here. What the host offers is not known by that.
+    Refused(String),
+}
+
+/// `provost run` with its options as they are by themselves.
+#[derive(Parser)]
+struct TrialRun {
+    #[command(flatten)]
+    run: RunArguments,
+}
+
+/// Runs `true` as `provost run` does.
+pub(super) async fn try_command() -> Result<Trial, CliError> {
+    let words = ["provost", "--no-stdin", "--on-ask", "refuse", "--", "true"];
+    // A variable of the environment can be at fault.
+    let parsed = without_empty_variables(TrialRun::command())
+        .try_get_matches_from(words)
+        .and_then(|matches| TrialRun::from_arg_matches(&matches))
+        .map_err(|error| CliError::caused_by("cannot try `provost run`", error))?;
+    Ok(match run_confined(parsed.run).await {
+        Ok(ended) if ended.exit_status == 0 => Trial::Ran,
+        Ok(ended) => Trial::Failed(format!("`true` ended with {}", ended.exit_status)),
+        Err(error) if error.exit_status != PROVOST_FAILED || error.is_of_field("roots") => {
+            Trial::Refused(error.to_string())
+        }
+        Err(error) => Trial::Failed(error.without_advice().to_string()),
+    })
 }
 
 #[cfg(test)]

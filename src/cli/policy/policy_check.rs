@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use super::policy_files::{error_text, print};
+use super::{error_text, print};
 use crate::{
     cli::{
         console::{
@@ -21,7 +21,7 @@ use crate::{
     },
     policy::{
         PolicySet,
-        warning::{PolicyWarning, WarningId},
+        diagnostics::{PolicyWarning, WarningId},
     },
     printable,
 };

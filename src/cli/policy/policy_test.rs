@@ -8,7 +8,7 @@ use std::{
 use clap::Args;
 use serde::Serialize;
 
-use super::policy_files::{load, print};
+use super::{load, print};
 use crate::{
     cli::{
         console::{

@@ -1,14 +1,17 @@
-//! Agents that are known by name: how each is started for an editor, and what has it run its commands here.
+//! Agents that are known by name: how each is started for an editor, what has it run its commands here, and which are installed for this
+//! user.
 //!
-//! What is said of an agent was seen of the version that is named, driven by the tests or by hand. `docs/agents.md` has the same
-//! table, and a test compares the two. Nothing is started here.
+//! What is said of an agent was seen of the version that is named, driven by the tests or by hand. `docs/agents.md` has the same table, and
+//! a test compares the two. Installed agents are looked for by name in a path. Nothing is started here, and no settings are read.
 
 use std::{
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
+
+use serde::Serialize;
 
 use crate::{acp::ExpectedTerminals, cli::console::error::CliError};
 
@@ -177,8 +180,76 @@ pub(in crate::cli) fn is_program(file: &Path) -> bool {
     file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
+/// How an agent is covered.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// It is started for an editor, by this name.
+    Acp(&'static str),
+    /// It takes tools, and keeps a shell tool of its own.
+    Mcp,
+    /// It speaks the exec-server protocol to its environments.
+    ExecServer,
+}
+
+/// The programs by which agents are started. `docs/agents.md` says what is covered.
+const AGENTS: [(&str, Way); 11] = [
+    ("claude-agent-acp", Way::Acp("claude-agent")),
+    ("claude-code-acp", Way::Acp("claude-code")),
+    ("vibe-acp", Way::Acp("mistral-vibe")),
+    ("claude", Way::Mcp),
+    ("codex", Way::ExecServer),
+    ("gemini", Way::Mcp),
+    ("goose", Way::Mcp),
+    ("kimi", Way::Mcp),
+    ("opencode", Way::Mcp),
+    ("qwen", Way::Mcp),
+    ("vibe", Way::Mcp),
+];
+
+/// An agent that is installed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(in crate::cli) struct InstalledAgent {
+    /// The program.
+    pub(in crate::cli) program: PathBuf,
+    /// What to configure.
+    pub(in crate::cli) configure: String,
+}
+
+/// The agents in this process's path, each once.
+pub(in crate::cli) fn find_installed() -> Vec<InstalledAgent> {
+    env::var_os("PATH").map(|path| find_in(&path)).unwrap_or_default()
+}
+
+fn find_in(path: &OsStr) -> Vec<InstalledAgent> {
+    let directories: Vec<PathBuf> =
+        env::split_paths(path).filter(|directory| directory.is_absolute()).collect();
+    let found = AGENTS.iter().filter_map(|(name, way)| {
+        let program =
+            directories.iter().map(|directory| directory.join(name)).find(|file| is_program(file))?;
+        let configure = match way {
+            Way::Acp(agent) => format!("in the editor, as the agent's command: provost acp --agent {agent}"),
+            Way::Mcp => {
+                let tools = "as an MCP server of the agent: provost mcp --root DIR (not its own shell tool)";
+                match KNOWN_AGENTS.iter().find(|known| known.start[0] == *name) {
+                    Some(known) => {
+                        format!("{tools}; in an editor, as its command: provost acp --agent {}", known.name)
+                    }
+                    None => tools.to_owned(),
+                }
+            }
+            Way::ExecServer => {
+                "in environments.toml, as its only environment: provost exec-server --root DIR".to_owned()
+            }
+        };
+        Some(InstalledAgent { program, configure })
+    });
+    found.collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
     use super::*;
 
     #[test]
@@ -192,5 +263,27 @@ mod tests {
     fn an_unknown_name_is_refused_with_the_list() {
         let refused = KnownAgent::find("open\x1bcode").unwrap_err();
         assert!(refused.to_string().contains("claude-code, gemini"), "{refused}");
+    }
+
+    #[test]
+    fn the_first_program_of_each_name_in_the_path_is_found() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (directory, name, mode) in [
+            (&one, "claude", 0o644),
+            (&two, "claude", 0o755),
+            (&two, "vibe-acp", 0o755),
+            (&two, "other", 0o755),
+        ] {
+            let file = directory.path().join(name);
+            fs::write(&file, "").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let path = env::join_paths([Path::new("relative"), one.path(), two.path()]).unwrap();
+        let found = find_in(&path);
+        let programs: Vec<_> = found.iter().map(|agent| agent.program.clone()).collect();
+        assert_eq!(programs, [two.path().join("vibe-acp"), two.path().join("claude")]);
+        assert!(found[0].configure.ends_with("provost acp --agent mistral-vibe"));
+        assert!(found[1].configure.contains("provost mcp --root DIR"));
+        assert!(find_in(OsStr::new("")).is_empty());
     }
 }

@@ -1,6 +1,5 @@
 //! Arguments that several commands share, and the requests that they become.
 
-pub mod argument_values;
 pub mod arguments;
 pub mod known_agents;
 pub mod run_request;

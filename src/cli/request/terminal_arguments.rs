@@ -4,10 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::{
-    argument_values::parse_duration,
-    arguments::{GatewayArguments, OutputArguments},
-};
+use super::arguments::{GatewayArguments, OutputArguments, parse_duration};
 
 /// `provost ps`.
 #[derive(Debug, Args)]

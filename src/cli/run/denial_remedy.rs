@@ -1,13 +1,18 @@
-//! Says which rule of the policy, or which line of the profile, would let pass what was refused for want of one.
+//! Says what would let pass what was refused: which rule of the policy or which line of the profile, where no rule decided; and for a
+//! program that a sandbox does not show, where it is on this host and which line of its profile would show it.
 //!
-//! Only where no rule decided: what a rule denies is denied on purpose, and its reason is said.
+//! What a rule denies is denied on purpose, and its reason is said. A program is looked for with this process's own rights, in its own
+//! search path: what is said is what the caller can see anyway.
 
-use std::{net::IpAddr, path::Path};
+use std::{
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
 use crate::{
-    cli::console::error::CliError,
+    cli::{console::error::CliError, request::known_agents::is_program},
     client,
-    policy::profile::Filesystem,
+    policy::{profile::Filesystem, toolchain},
     printable,
     proto::v1::{ConnectDenial, ExecDenial, ExecDenialCause, Network, Outcome, ProtectionHint, Unreachable},
 };
@@ -128,6 +133,45 @@ fn allowing_rule(program: &str) -> String {
     let name = program.rsplit('/').next().unwrap_or(program);
     let name = printable::line(name);
     format!("a [[rule]] of the policy would allow it: decision = \"allow\", argv = [{name:?}, \"**\"]")
+}
+
+/// Adds the advice to a failure whose command was not found.
+pub(super) fn advise_on_missing_program(failure: CliError, program: &str) -> CliError {
+    if failure.reason != "COMMAND_NOT_FOUND" {
+        return failure;
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    let Some(found) = find(program, &home) else { return failure };
+    // What is shown by default was not found there for another reason.
+    if ["/usr", "/bin", "/sbin", "/opt"].iter().any(|shown| found.starts_with(shown)) {
+        return failure;
+    }
+    let of_home = found.strip_prefix(&home).ok().and_then(toolchain::holding);
+    let directory = found.parent().map(|parent| toml::Value::from(printable::path(parent)).to_string());
+    let directory = directory.unwrap_or_default();
+    let line = match of_home {
+        Some(toolchain) => format!("`toolchains = [\"{}\"]`", toolchain.name),
+        None if program.contains('/') => format!("`filesystem = {{ read_only = [{directory}] }}`"),
+        None => format!("`filesystem = {{ read_only = [{directory}] }}` and {directory} in `path`"),
+    };
+    let advice = format!(
+        "{} is {} on this host, which the profile does not show; this line of the profile would: {line}",
+        printable::line(program),
+        printable::path(&found)
+    );
+    failure.with_advice(advice)
+}
+
+/// The program that a shell would run here.
+fn find(program: &str, home: &Path) -> Option<PathBuf> {
+    if program.contains('/') {
+        return std::path::absolute(program).ok().filter(|path| is_program(path));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let parts = toolchain::all().iter().flat_map(|one| &one.part);
+    let of_home = parts.flat_map(|part| &part.path).map(|directory| home.join(directory));
+    let directories = std::env::split_paths(&path).filter(|directory| directory.is_absolute()).chain(of_home);
+    directories.map(|directory| directory.join(program)).find(|path| is_program(path))
 }
 
 #[cfg(test)]

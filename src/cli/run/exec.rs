@@ -24,12 +24,10 @@ use crate::{
         gateway_link::{
             approval_prompt::{self, AnswerWait},
             attached,
-            connection::GatewayConnection,
-            sessions::id_of,
+            connection::{GatewayConnection, id_of},
         },
         request::{
-            argument_values::EnvArgument,
-            arguments::{GatewayArguments, real_workdir},
+            arguments::{EnvArgument, GatewayArguments, real_workdir},
             run_request::text,
         },
     },

@@ -2,13 +2,8 @@
 
 mod denial_remedy;
 pub mod exec;
-mod missing_program;
 pub mod report;
 #[expect(clippy::module_inception, reason = "the directory is about runs, the file about one")]
 pub mod run;
 pub mod run_attached;
 pub mod run_control;
-mod run_detached;
-mod run_ending;
-mod run_input;
-mod run_output;

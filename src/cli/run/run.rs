@@ -1,45 +1,51 @@
-//! `provost run`: runs one command through a gateway, prints its output as it comes, and exits with its status.
+//! `provost run`: runs one command through a gateway, prints its output as it comes, and exits with its status; with `-d`, prints the
+//! terminal's id, and leaves the command running.
 //!
-//! If the output cannot be written, the command is stopped. The session is always closed at the end, so that no process
-//! is left.
+//! If the output cannot be written, the command is stopped. The session is always closed at the end, so that no process is left.
+//!
+//! Input and output outlast a restart of the gateway. Each write of input says where it stands in the input, so that one whose response was
+//! not sent is repeated and nothing arrives twice. Output goes on at the byte that it has come to: none is missed, none comes twice.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
-use tokio::{signal::unix::SignalKind, time::Instant};
+use tokio::{signal::unix::SignalKind, task::AbortHandle, time::Instant};
+use tonic::{Status, Streaming};
 use ulid::Ulid;
 
 use super::{
-    denial_remedy, missing_program,
+    denial_remedy,
     report::{RunEnd, RunReport},
     run_attached,
-    run_control::{pass_on, stop, unless_interrupted},
-    run_detached,
-    run_ending::Ending,
-    run_input::forward_input,
-    run_output::{RETAINED_BYTES, RunEvents},
+    run_control::{Ending, is_end_of_reader, pass_on, stop, unless_interrupted},
 };
 use crate::{
     cli::{
         console::{
             command_input::CommandInput,
-            error::CliError,
+            error::{self, CliError},
+            exit_status,
+            person_terminal::{LeaveWhenDropped, OutputStream},
             receipt,
             signals::{TerminationSignals, is_passed_on},
-            stdio::{self, Input},
+            stdio::{self, Input, WriteOutcome},
         },
         gateway_link::{
             approval_prompt::{self, AnswerWait, ApprovalMode, OnAskChoice},
             attached,
-            background::running_or_started,
-            connection::{GatewayConnection, Terminals},
-            reconnect::{Restarts, over_restarts, until_answered},
+            connection::{GatewayConnection, Terminals, running_or_started},
+            reconnect::{Outage, Restarts, over_restarts, until_answered},
         },
         request::{
             arguments::RunArguments,
             run_request::{named_paths, request, text, workspace_roots},
         },
     },
-    client::{self, FrontEnd},
+    client::{self, FrontEnd, RunStream},
     proto::v1::{self, run_response::Event},
 };
 
@@ -117,16 +123,13 @@ pub(in crate::cli) async fn run_confined(arguments: RunArguments) -> Result<RunE
     };
     let request = client::terminal_in_bytes(request);
     if detach {
-        let started = run_detached::start(
-            gateway.named(),
-            workspace,
-            run_detached::without_reader(request),
-            &mut signals,
-        );
+        let started = start_detached(gateway.named(), workspace, without_reader(request), &mut signals);
         return started
             .await
             .map_err(|failure| approval_prompt::advise(failure, AnswerWait::ByOption))
-            .map_err(|failure| denial_remedy::advise(missing_program::advise(failure, &program)));
+            .map_err(|failure| {
+                denial_remedy::advise(denial_remedy::advise_on_missing_program(failure, &program))
+            });
     }
     let input = match request.pty {
         Some(_) => CommandInput::keys(input),
@@ -155,9 +158,9 @@ pub(in crate::cli) async fn run_confined(arguments: RunArguments) -> Result<RunE
     };
     let waiting = if connection.is_embedded() { AnswerWait::OnTerminal } else { AnswerWait::ByOption };
     let result = in_session(&connection, workspace, request, (&input, approval_mode), &mut signals).await;
-    let result = result
-        .map_err(|failure| approval_prompt::advise(failure, waiting))
-        .map_err(|failure| denial_remedy::advise(missing_program::advise(failure, &program)));
+    let result = result.map_err(|failure| approval_prompt::advise(failure, waiting)).map_err(|failure| {
+        denial_remedy::advise(denial_remedy::advise_on_missing_program(failure, &program))
+    });
     connection.close().await;
     result
 }
@@ -374,5 +377,238 @@ async fn at_time(at: Option<(Instant, SignalKind)>) -> SignalKind {
             signal
         }
         None => std::future::pending().await,
+    }
+}
+
+/// Starts the command, and returns when it runs.
+pub(in crate::cli) async fn start_detached(
+    gateway: Option<&str>,
+    workspace: v1::CreateSessionRequest,
+    create: v1::CreateTerminalRequest,
+    signals: &mut TerminationSignals,
+) -> Result<RunEnd, CliError> {
+    let starting = async {
+        let connection = running_or_started(gateway, None).await?;
+        start_at(&connection, workspace, create).await
+    };
+    match unless_interrupted(signals, starting).await {
+        Ok(started) => {
+            let terminal = started?;
+            let shortfalls =
+                terminal.receipt.as_ref().map(|receipt| &receipt.shortfalls[..]).unwrap_or_default();
+            if let Some(line) = receipt::shortfall_notice(shortfalls) {
+                stdio::print_notice(&line);
+            }
+            let printed = stdio::print(&format!("{}\n", terminal.id));
+            // A reader that has gone finds it with `provost ps`.
+            let _ = printed.map_err(|error| CliError::caused_by("cannot print the terminal's id", error))?;
+            Ok(RunEnd { exit_status: 0, terminal: None })
+        }
+        // A session without a command that runs is closed after a time.
+        Err(signal) => Ok(RunEnd::interrupted_by(signal)),
+    }
+}
+
+/// The request, for a command whose output nobody reads as it comes. One that takes input has one output, so that a person can
+/// attach to it.
+pub(super) fn without_reader(request: v1::CreateTerminalRequest) -> v1::CreateTerminalRequest {
+    let output_mode = match request.stdin_mode() {
+        v1::StdinMode::Open => v1::OutputMode::Merged.into(),
+        v1::StdinMode::Closed | v1::StdinMode::Unspecified => request.output_mode,
+    };
+    v1::CreateTerminalRequest { overflow: v1::Overflow::DropOldest.into(), output_mode, ..request }
+}
+
+async fn start_at(
+    connection: &GatewayConnection,
+    workspace: v1::CreateSessionRequest,
+    create: v1::CreateTerminalRequest,
+) -> Result<v1::Terminal, CliError> {
+    let mut client = connection.client();
+    let is_own = workspace.name.is_empty();
+    let session = v1::CreateSessionRequest {
+        // A session with a name is closed when nothing has run in it for a time. Until then the output can be read.
+        name: if is_own { own_name() } else { workspace.name.clone() },
+        lifetime: v1::Lifetime::Explicit.into(),
+        profile: create.profile.clone(),
+        network: create.network,
+        labels: create.labels.clone(),
+        ..workspace
+    };
+    let session = client
+        .sessions
+        .create_session(FrontEnd::Cli.sign(session))
+        .await?
+        .into_inner()
+        .session
+        .unwrap_or_default();
+    if let Some(line) = session.repository.as_ref().and_then(receipt::repository_notice) {
+        stdio::print_notice(&line);
+    }
+    if let Some(line) = receipt::git_notice(&session) {
+        stdio::print_notice(&line);
+    }
+    let create = v1::CreateTerminalRequest { session_id: session.id.clone(), ..create };
+    match client.terminals.create_terminal(create).await {
+        Ok(created) => Ok(created.into_inner().terminal.unwrap_or_default()),
+        Err(refused) => {
+            if is_own {
+                let request = v1::CloseSessionRequest { session_id: session.id };
+                // The refusal says more than that this failed, too.
+                let _ = client.sessions.close_session(request).await;
+            }
+            Err(refused.into())
+        }
+    }
+}
+
+/// A name that no other session has.
+fn own_name() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("detached-{}-{}", since.as_nanos(), std::process::id())
+}
+
+/// How long to wait until the command has read what a lost write has given it.
+const RETRY_AFTER: Duration = Duration::from_millis(50);
+
+/// Feeds the command's stdin from what it would have been given, and closes it at the end.
+pub(super) fn forward_input(
+    given: Arc<OwnedFd>,
+    terminals: Terminals,
+    terminal_id: String,
+    restarts: Restarts,
+) -> AbortHandle {
+    let mut stdin = crate::stdio::Input::new(given);
+    let forwarding = tokio::spawn(async move {
+        let mut offset = 0;
+        loop {
+            let data = match stdio::next_input(&mut stdin).await {
+                Ok(data) => data,
+                Err(error) => return stdio::print_notice(&format!("cannot read stdin: {error}")),
+            };
+            let (eof, length) = (data.is_none(), data.as_ref().map_or(0, Vec::len) as u64);
+            let request = v1::WriteInputRequest {
+                terminal_id: terminal_id.clone(),
+                session_id: String::new(),
+                data: data.unwrap_or_default().into(),
+                eof,
+                offset: Some(offset),
+            };
+            match write(&terminals, request, restarts).await {
+                // The command has closed its stdin, or has ended: what it did not want is not an error.
+                Ok(written) if eof || written < length => return,
+                Ok(_) => offset += length,
+                Err(status) if is_end_of_reader(status.code()) => return,
+                Err(status) => return CliError::from(status).print(),
+            }
+        }
+    });
+    forwarding.abort_handle()
+}
+
+async fn write(
+    terminals: &Terminals,
+    request: v1::WriteInputRequest,
+    restarts: Restarts,
+) -> Result<u64, tonic::Status> {
+    let mut outage = Outage::new(restarts);
+    let mut is_repeated = false;
+    loop {
+        match terminals.clone().write_input(request.clone()).await {
+            Ok(written) => return Ok(written.into_inner().written_bytes),
+            // The command has not read what the same write gave it before.
+            Err(status) if is_repeated && is_pending(&status) => tokio::time::sleep(RETRY_AFTER).await,
+            Err(status) => {
+                outage.wait(status).await?;
+                is_repeated = true;
+            }
+        }
+    }
+}
+
+/// Whether another write is under way.
+fn is_pending(status: &tonic::Status) -> bool {
+    client::reason_of(status) == "INPUT_BUSY"
+}
+
+/// Bytes of output to retain of each stream. Half of them may be on the way to this process when a gateway dies.
+pub(super) const RETAINED_BYTES: u64 = 4 << 20;
+
+/// A run under way.
+pub(super) struct RunEvents {
+    terminals: Terminals,
+    terminal_id: String,
+    stream: RunStream,
+    restarts: Restarts,
+}
+
+impl RunEvents {
+    /// The events of a run of which the first one has come.
+    pub(in crate::cli) fn new(
+        terminals: Terminals,
+        terminal_id: String,
+        stream: Streaming<v1::RunResponse>,
+        restarts: Restarts,
+    ) -> Self {
+        let stream = RunStream::new(terminal_id.clone(), String::new(), stream);
+        Self { terminals, terminal_id, stream, restarts }
+    }
+
+    /// Writes each chunk to its own stream as it comes, until the command has ended. The command waits while this process's
+    /// reader does.
+    pub(in crate::cli) async fn forward(mut self) -> Result<RunEnd, CliError> {
+        let mut stdout = crate::stdio::stdout();
+        let mut stderr = crate::stdio::stderr();
+        let (own_stdout, own_stderr) = (OutputStream::stdout(), OutputStream::stderr());
+        let _left = LeaveWhenDropped;
+        let mut is_reader_gone = false;
+        loop {
+            match self.next().await? {
+                Event::Chunk(chunk) if !is_reader_gone => {
+                    let written = if chunk.stream() == v1::OutputStream::Stderr {
+                        stdio::write_all(&mut stderr, &own_stderr.shown(&chunk.data)).await
+                    } else {
+                        stdio::write_all(&mut stdout, &own_stdout.shown(&chunk.data)).await
+                    };
+                    match written {
+                        Ok(WriteOutcome::Complete) => {}
+                        Ok(WriteOutcome::ReaderGone) => {
+                            is_reader_gone = true;
+                            stop(self.terminals.clone(), self.terminal_id.clone(), None);
+                        }
+                        Err(error) => {
+                            stop(self.terminals.clone(), self.terminal_id.clone(), None);
+                            return Err(CliError::caused_by("cannot write the command's output", error));
+                        }
+                    }
+                }
+                Event::Finished(terminal) => {
+                    let outcome = terminal.outcome.as_ref();
+                    let exit_status = if is_reader_gone {
+                        exit_status::BROKEN_PIPE
+                    } else {
+                        outcome.map_or(error::PROVOST_FAILED, exit_status::from_outcome)
+                    };
+                    return Ok(RunEnd { exit_status, terminal: Some(terminal) });
+                }
+                Event::Chunk(_) | Event::Started(_) => {}
+            }
+        }
+    }
+
+    /// The next event, of this gateway or of one after it.
+    async fn next(&mut self) -> Result<Event, CliError> {
+        let mut outage = Outage::new(self.restarts);
+        loop {
+            let lost = match self.stream.next().await {
+                Ok(Some(event)) => return Ok(event),
+                Ok(None) => Status::unavailable("the gateway ended the call before the command had"),
+                Err(status) => status,
+            };
+            outage.wait(lost).await?;
+            if let Err(status) = self.stream.resume(&mut self.terminals).await {
+                outage.wait(status).await?;
+            }
+        }
     }
 }

@@ -8,16 +8,14 @@ use ulid::Ulid;
 
 use super::{
     report::RunEnd,
-    run_control::{pass_on, stop, unless_interrupted},
-    run_ending::Ending,
+    run_control::{Ending, pass_on, stop, unless_interrupted},
 };
 use crate::{
     cli::{
         console::{
-            detach_keys::DetachKeys,
             error::{self, CliError},
             exit_status,
-            person_terminal::LeaveWhenDropped,
+            person_terminal::{DetachKeys, LeaveWhenDropped},
             receipt,
             signals::{TerminationSignals, is_passed_on},
             stdio::{self, Input},

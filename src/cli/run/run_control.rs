@@ -1,4 +1,4 @@
-//! What `provost run` and its kind ask of a gateway about the command that they stay with.
+//! What `provost run` and its kind ask of a gateway about the command that they stay with, and what each signal to them does to it.
 
 use std::time::Duration;
 
@@ -62,4 +62,33 @@ pub(in crate::cli) fn stop(terminals: Terminals, terminal_id: String, grace: Opt
 /// Whether the command has ended, or has closed its stdin, or the gateway of this process has ended.
 pub(super) fn is_end_of_reader(code: tonic::Code) -> bool {
     matches!(code, tonic::Code::NotFound | tonic::Code::FailedPrecondition | tonic::Code::Cancelled)
+}
+
+/// How far the signals to this process have gone in ending the command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    NotAsked,
+    /// It was sent SIGINT, which it may treat as it likes.
+    Interrupted,
+    /// It was sent SIGHUP, and has a moment to end by itself.
+    HungUp,
+    /// Everything is stopped, with the grace period.
+    Stopped,
+    Killed,
+    /// This process does not wait any longer.
+    Left,
+}
+
+impl Ending {
+    /// After one more signal. Only SIGINT leaves the decision to the command first. SIGHUP means that nobody is left: the command is
+    /// stopped if it does not end of it.
+    pub(in crate::cli) fn after(self, signal: SignalKind) -> Self {
+        match self {
+            Self::NotAsked if signal == SignalKind::interrupt() => Self::Interrupted,
+            Self::NotAsked if signal == SignalKind::hangup() => Self::HungUp,
+            Self::NotAsked | Self::Interrupted | Self::HungUp => Self::Stopped,
+            Self::Stopped => Self::Killed,
+            Self::Killed | Self::Left => Self::Left,
+        }
+    }
 }

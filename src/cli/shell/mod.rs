@@ -1,7 +1,5 @@
 //! A shell of an agent: one line each, in one session.
 
-mod agent_process;
-mod carried_directory;
 #[expect(clippy::module_inception, reason = "the directory is about shells, the file about one")]
 pub mod shell;
 mod shell_call;

@@ -24,8 +24,7 @@ use crate::{
             reconnect::Restarts,
         },
         request::{
-            argument_values::EnvArgument,
-            arguments::{GatewayArguments, WorkspaceArguments},
+            arguments::{EnvArgument, GatewayArguments, WorkspaceArguments},
             run_request::{text, workspace_roots},
         },
         run::{run_attached, run_control::unless_interrupted},

@@ -5,10 +5,9 @@ use clap::Args;
 use crate::{
     cli::{
         console::{
-            detach_keys::DetachKeys,
             error::{self, CliError},
             exit_status,
-            person_terminal::LeaveWhenDropped,
+            person_terminal::{DetachKeys, LeaveWhenDropped},
             signals::TerminationSignals,
             stdio::{self, Input},
         },

@@ -1,22 +1,35 @@
-//! `provost ps`, `stop`, `kill`, `wait` and `rm`: the terminals of a running gateway.
+//! `provost ps`, `top`, `stop`, `kill`, `wait`, `rm` and `close`: the terminals and sessions of a running gateway.
 //!
-//! They need a running gateway, because an embedded one has no terminals yet. An id must be given whole, never as a prefix,
-//! so that a script cannot act on a terminal that it did not mean.
+//! They need a running gateway, because an embedded one has no terminals yet. An id must be given whole, never as a prefix, so that a
+//! script cannot act on a terminal that it did not mean.
+
+use std::{
+    io::{self, IsTerminal},
+    time::Duration,
+};
+
+use clap::Args;
+use tokio::time::sleep;
 
 use crate::{
     cli::{
         console::{
             error::CliError,
             exit_status, json, receipt,
+            signals::TerminationSignals,
+            stdio::{self, WriteOutcome},
             table::{align_columns, print_to_stdout, to_json_line},
         },
-        gateway_link::connection::{GatewayConnection, Terminals},
+        gateway_link::connection::{self, GatewayConnection, Terminals, id_of},
         request::{
-            arguments::OutputFormat,
-            terminal_arguments::{KillArguments, PsArguments, RmArguments, StopArguments, WaitArguments},
+            arguments::{GatewayArguments, OutputFormat, parse_duration},
+            terminal_arguments::{
+                CloseArguments, KillArguments, PsArguments, RmArguments, StopArguments, WaitArguments,
+            },
         },
         run::report::print_watched_end,
     },
+    client::Client,
     printable,
     proto::v1,
 };
@@ -134,6 +147,83 @@ fn grace(grace: Option<std::time::Duration>) -> Result<Option<prost_types::Durat
         .map(prost_types::Duration::try_from)
         .transpose()
         .map_err(|error| CliError::caused_by("--grace is too long", error))
+}
+
+/// Moves to the first line, and clears what is behind.
+const FIRST_LINE: &[u8] = b"\x1b[H\x1b[J";
+
+/// `provost top`.
+#[derive(Debug, Args)]
+#[command(
+    about = "Show your sessions and terminals, again and again",
+    long_about = "Shows your sessions and terminals, and shows them again after each interval until Ctrl-C. If stdout is no \
+                  terminal it shows them once.",
+    after_help = "Example:\n  provost top --interval 500ms"
+)]
+pub(in crate::cli) struct TopArguments {
+    #[command(flatten)]
+    gateway: GatewayArguments,
+    /// Show them again after this time, a whole number with ms, s, m or h
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "2s")]
+    interval: Duration,
+}
+
+/// Shows them until a signal comes.
+pub(in crate::cli) async fn top(arguments: TopArguments) -> Result<u8, CliError> {
+    let mut signals =
+        TerminationSignals::install().map_err(|error| CliError::caused_by("cannot take signals", error))?;
+    let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
+    let is_live = io::stdout().is_terminal();
+    // A loop without a pause would be nobody's wish.
+    let interval = arguments.interval.max(Duration::from_millis(100));
+    loop {
+        let page = page(connection.client()).await?;
+        let shown = if is_live { stdio::write_to_stdout(FIRST_LINE) } else { Ok(WriteOutcome::Complete) };
+        let shown = shown.and_then(|before| match before {
+            WriteOutcome::Complete => stdio::print(&page),
+            WriteOutcome::ReaderGone => Ok(before),
+        });
+        if shown.map_err(|error| CliError::caused_by("cannot write to stdout", error))?
+            == WriteOutcome::ReaderGone
+        {
+            return Ok(exit_status::BROKEN_PIPE);
+        }
+        if !is_live {
+            return Ok(0);
+        }
+        tokio::select! {
+            () = sleep(interval) => {}
+            _ = signals.next() => return Ok(0),
+        }
+    }
+}
+
+async fn page(mut client: Client) -> Result<String, CliError> {
+    let sessions = connection::all_sessions(&mut client).await?;
+    let running: u32 = sessions.iter().map(|session| session.live_terminals).sum();
+    let ended: u32 = sessions.iter().map(|session| session.finished_terminals).sum();
+    let mut text = format!("{} sessions, {running} commands running, {ended} ended\n\n", sessions.len());
+    for session in &sessions {
+        let root = session.roots.first().map(String::as_str).unwrap_or_default();
+        let name = if session.name.is_empty() { "-" } else { &session.name };
+        text += &format!(
+            "{}  {}  {}  {}\n",
+            session.id,
+            printable::line(name),
+            session.profile,
+            printable::line(root)
+        );
+    }
+    Ok(text + "\n" + &table(&all(client.terminals).await?))
+}
+
+/// `provost close`.
+pub(in crate::cli) async fn close(arguments: CloseArguments) -> Result<u8, CliError> {
+    let connection = GatewayConnection::find(arguments.gateway.gateway.as_deref()).await?;
+    let mut client = connection.client();
+    let session_id = id_of(&mut client, arguments.session).await?;
+    client.sessions.close_session(v1::CloseSessionRequest { session_id }).await?;
+    Ok(0)
 }
 
 #[cfg(test)]

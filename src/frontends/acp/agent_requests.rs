@@ -18,18 +18,15 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    approval::permission_requests::PermissionRequests,
+    approval::PermissionRequests,
     coverage::{AgentCoverage, NotCovered, OfferedServer},
-    session::session::Workspace,
+    handshake::{self, AnsweredVersion, Handshake},
+    lines::RawObject,
+    sessions::Workspace,
     terminal::terminals::AcpTerminals,
-    tool_call::tool_calls::ToolCalls,
-    wire::{
-        handshake::{self, AnsweredVersion, Handshake},
-        message,
-        raw_object::RawObject,
-    },
+    tool_calls::ToolCalls,
 };
-use crate::proto::v1::Bypass;
+use crate::{json_rpc, proto::v1::Bypass};
 
 /// Requests of the editor whose answers matter here that are remembered at once.
 const PENDING_MAX: usize = 4_096;
@@ -124,7 +121,7 @@ impl AgentRequests {
     /// Whether an answer to this request is waited for.
     pub(super) fn is_pending(&self, id: &RawValue) -> bool {
         let open = self.lock();
-        !open.is_empty() && open.contains_key(&message::id_key(id))
+        !open.is_empty() && open.contains_key(&json_rpc::id_key(id))
     }
 
     /// Remembers what a request will mean once it is answered, and gives it as the agent is to see it where that is not
@@ -155,7 +152,7 @@ impl AgentRequests {
                 })
             }
             PendingRequest::Ends(session) => {
-                tokio::spawn(self.clone().close_after_timeout(message::id_key(id), session.clone()));
+                tokio::spawn(self.clone().close_after_timeout(json_rpc::id_key(id), session.clone()));
                 None
             }
             PendingRequest::Initialize { .. } => None,
@@ -168,7 +165,7 @@ impl AgentRequests {
     pub(super) async fn complete(&self, line: &[u8], id: &RawValue, result: Option<&RawValue>) -> Completion {
         let asked = {
             let mut open = self.lock();
-            if open.is_empty() { None } else { open.remove(&message::id_key(id)) }
+            if open.is_empty() { None } else { open.remove(&json_rpc::id_key(id)) }
         };
         match (asked, result) {
             (Some(PendingRequest::Initialize { later, original: _ }), Some(result)) => {
@@ -261,7 +258,7 @@ impl AgentRequests {
     fn insert(&self, id: &RawValue, what: PendingRequest) {
         let mut open = self.lock();
         if open.len() < PENDING_MAX {
-            open.insert(message::id_key(id), what);
+            open.insert(json_rpc::id_key(id), what);
         } else {
             tracing::warn!(limit = PENDING_MAX, "the agent leaves too many requests without an answer");
         }

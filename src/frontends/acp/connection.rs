@@ -3,35 +3,34 @@
 //! Whichever ends first, the other is told and given a moment, and then everything that was started is stopped: the
 //! agent's process group, and every command of every session. No step of that waits without a limit.
 
-use std::{ffi::OsString, future::Future, io, sync::Arc, time::Duration};
+use std::{ffi::OsString, future::Future, io, os::unix::fs::FileTypeExt, sync::Arc, time::Duration};
 
 use tokio::{
     io::{AsyncRead, AsyncWrite},
+    net::unix::pipe,
     task::JoinHandle,
     time::timeout,
 };
 
 use super::{
-    agent_process::{
-        agent::{self, AgentProcess},
-        confined_agent::{self, ConfineError, ConfinedAgent, Confinement},
-    },
-    approval::{approval_prompt::ApprovalPrompt, permission_requests::PermissionRequests},
+    agent_process::{self, AgentProcess, ConfineError, ConfinedAgent, Confinement},
+    approval::{ApprovalPrompt, PermissionRequests},
     coverage::{AgentCoverage, ExpectedTerminals, NoticeSink, ToolServer},
-    session::sessions::SharedDirectories,
-    shim::Shim,
+    sessions::SharedDirectories,
+    shim::{LINE_MAX_BYTES, Shim},
     terminal::terminals::AcpTerminals,
-    wire::{
-        framing::{self, Disconnected, LINE_MAX_BYTES, LineSender},
-        stdio,
-    },
 };
 use crate::{
     client::Client,
-    line_reader::{InputLine, LineReader},
+    json_rpc::{self, Disconnected, InputLine, LineReader, LineSender, QueueBounds},
     sandbox_program::{ProgramError, SandboxProgram},
 };
 
+/// How many bytes may wait to be written to one side.
+const QUEUE_MAX_BYTES: usize = 64 << 20;
+/// And how many lines.
+const QUEUE_MAX_LINES: usize = 64 << 10;
+const QUEUE: QueueBounds = QueueBounds { bytes: QUEUE_MAX_BYTES, lines: QUEUE_MAX_LINES };
 /// How long an agent may go on after its editor has gone, to end by itself.
 const AGENT_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long what still waits to be written may take, at the end.
@@ -102,16 +101,16 @@ pub async fn run(
     } else {
         AgentCoverage::on_host(options.tools, options.notice, options.terminals)
     };
-    let (editor, to_editor) = framing::line_channel();
+    let (editor, to_editor) = json_rpc::line_channel(QUEUE);
     let permissions = PermissionRequests::new(editor.clone());
     let asked = permissions.clone();
     let ask: ApprovalPrompt = Arc::new(move |question| Box::pin(asked.clone().ask(question)));
     let terminals = AcpTerminals::with_directories(client, options.profile, options.shared, Some(ask));
-    let (agent_box, to_agent) = framing::line_channel();
+    let (agent_box, to_agent) = json_rpc::line_channel(QUEUE);
     let shim = Shim::new((editor.clone(), agent_box.clone()), terminals.clone(), permissions, coverage);
     let (of_editor, of_agent) = (shim.clone(), shim);
     let forwarding = Forwarding {
-        from_editor: tokio::spawn(pump(LineReader::new(stdio::input(), LINE_MAX_BYTES - 1), move |frame| {
+        from_editor: tokio::spawn(pump(LineReader::new(input(), LINE_MAX_BYTES - 1), move |frame| {
             let shim = of_editor.clone();
             async move { shim.handle_editor_line(frame).await }
         })),
@@ -119,8 +118,8 @@ pub async fn run(
             let shim = of_agent.clone();
             async move { shim.handle_agent_line(frame).await }
         })),
-        to_editor: tokio::spawn(to_editor.write(stdio::output())),
-        to_agent: tokio::spawn(to_agent.write(started.stdin)),
+        to_editor: tokio::spawn(to_editor.write_to(output())),
+        to_agent: tokio::spawn(to_agent.write_to(started.stdin)),
         editor,
         agent: agent_box,
     };
@@ -148,7 +147,7 @@ async fn start(
 ) -> Result<StartedAgent, ShimError> {
     match confine {
         Some(confinement) => {
-            let (agent, stdin, stdout) = confined_agent::start(client, command, confinement).await?;
+            let (agent, stdin, stdout) = agent_process::start_confined(client, command, confinement).await?;
             Ok(StartedAgent {
                 agent: Agent::Confined(Box::new(agent)),
                 stdin: Box::new(stdin),
@@ -158,10 +157,11 @@ async fn start(
         None => {
             let program = SandboxProgram::find()?;
             program.check_build()?;
-            let (agent, stdin, stdout) = agent::start(&program, command, env).await.map_err(|source| {
-                let program = command.first().cloned().unwrap_or_default().into();
-                ShimError::Agent { program, source }
-            })?;
+            let (agent, stdin, stdout) =
+                agent_process::start_on_host(&program, command, env).await.map_err(|source| {
+                    let program = command.first().cloned().unwrap_or_default().into();
+                    ShimError::Agent { program, source }
+                })?;
             Ok(StartedAgent {
                 agent: Agent::Process(Box::new(agent)),
                 stdin: Box::new(stdin),
@@ -296,4 +296,26 @@ where
             }
         }
     }
+}
+
+/// What is read from the editor.
+pub(super) fn input() -> Box<dyn AsyncRead + Send + Unpin> {
+    let path = "/proc/self/fd/0";
+    match is_pipe(path).then(|| pipe::OpenOptions::new().open_receiver(path)) {
+        Some(Ok(pipe)) => Box::new(pipe),
+        Some(Err(_)) | None => Box::new(crate::stdio::stdin()),
+    }
+}
+
+/// What is written to the editor.
+pub(super) fn output() -> Box<dyn AsyncWrite + Send + Unpin> {
+    let path = "/proc/self/fd/1";
+    match is_pipe(path).then(|| pipe::OpenOptions::new().open_sender(path)) {
+        Some(Ok(pipe)) => Box::new(pipe),
+        Some(Err(_)) | None => Box::new(crate::stdio::stdout()),
+    }
+}
+
+fn is_pipe(path: &str) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
 }

@@ -25,13 +25,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::DropGuard;
 
 use super::{
-    session::{session::Workspace, sessions::SharedDirectories},
-    wire::{encode, handshake::McpTransport, raw_object::RawObject},
+    handshake::McpTransport,
+    lines::{self, RawObject},
+    sessions::{SharedDirectories, Workspace},
 };
 
 /// Sessions that have their tools over HTTP at once, each with a listener. Further ones get none.
 pub const HTTP_SERVERS_MAX: usize = 64;
-
 /// The name of the server, where the editor has none of this name.
 const SERVER_NAME: &str = "provost";
 
@@ -120,7 +120,7 @@ struct State {
 }
 
 impl AgentCoverage {
-    /// Of an agent that runs on the host.
+    /// The coverage of an agent that runs on the host.
     pub(super) fn on_host(
         tools: Option<ToolServer>,
         notice: NoticeSink,
@@ -133,7 +133,7 @@ impl AgentCoverage {
         Arc::new(coverage)
     }
 
-    /// Of an agent that is confined as a whole: nothing of it is left uncovered.
+    /// The coverage of an agent that is confined as a whole: nothing of it is left uncovered.
     pub(super) fn confined() -> Arc<Self> {
         Arc::new(Self::new(None, None))
     }
@@ -216,7 +216,7 @@ impl AgentCoverage {
         let (entry, server) = offered.map_err(|error| self.has_no_tools(&error)).ok()?;
         all.push(entry);
         params.set("mcpServers", &all);
-        Some((encode::with_params(line, &params)?, server))
+        Some((lines::with_params(line, &params)?, server))
     }
 
     /// A session is open, with the server that it was given. One that it had before ends.

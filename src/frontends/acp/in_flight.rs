@@ -17,18 +17,14 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    errors,
+    lines::{self, RawObject},
     terminal::terminals::AcpTerminals,
-    wire::{
-        encode, errors,
-        framing::{Disconnected, LineSender},
-        message,
-        raw_object::RawObject,
-    },
 };
+use crate::json_rpc::{self, Disconnected, LineSender};
 
 /// Requests that may wait for their answers at once. More are refused.
 pub const IN_FLIGHT_MAX: usize = 1_024;
-
 /// Answers with a terminal's output that are made at once, and wait to be sent. They are large.
 const OUTPUTS_MAX: usize = 16;
 
@@ -69,7 +65,7 @@ impl InFlightRequests {
     ) -> Result<(), Disconnected> {
         let Some(call) = self.open(id) else {
             let error = errors::too_many("requests", IN_FLIGHT_MAX);
-            return self.agent.send(encode::error_line(Some(id), &error)).await;
+            return self.agent.send(lines::error_line(Some(id), &error)).await;
         };
         let answer = self.terminals.answer(method, params);
         let is_output = method == CLIENT_METHOD_NAMES.terminal_output;
@@ -91,8 +87,8 @@ impl InFlightRequests {
                 () = call.cancelled.cancelled() => Err(errors::cancelled()),
             };
             let line = match &result {
-                Ok(result) => encode::result_line(&id, result),
-                Err(error) => encode::error_line(Some(&id), error),
+                Ok(result) => lines::result_line(&id, result),
+                Err(error) => lines::error_line(Some(&id), error),
             };
             // An agent that is gone needs no answer.
             let _ = calls.agent.send(line).await;
@@ -105,7 +101,7 @@ impl InFlightRequests {
     /// Cancels the request that a notification names. False where it is none of these.
     pub(super) fn cancel(&self, params: Option<&RawValue>) -> bool {
         let Some(params) = params.and_then(RawObject::parse) else { return false };
-        let Some(id) = params.get("requestId").map(message::id_key) else { return false };
+        let Some(id) = params.get("requestId").map(json_rpc::id_key) else { return false };
         match self.lock().get(&id) {
             Some(call) => {
                 call.cancelled.cancel();
@@ -122,12 +118,12 @@ impl InFlightRequests {
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let cancelled = CancellationToken::new();
-        open.insert(message::id_key(id), InFlightRequest { number, cancelled: cancelled.clone() });
+        open.insert(json_rpc::id_key(id), InFlightRequest { number, cancelled: cancelled.clone() });
         Some(InFlightRequest { number, cancelled })
     }
 
     fn close(&self, id: &RawValue, number: u64) {
-        let (mut open, key) = (self.lock(), message::id_key(id));
+        let (mut open, key) = (self.lock(), json_rpc::id_key(id));
         if open.get(&key).is_some_and(|call| call.number == number) {
             open.remove(&key);
         }

@@ -14,22 +14,19 @@ use serde_json::value::RawValue;
 
 use super::{
     agent_requests::{AgentRequests, Completion},
-    approval::permission_requests::PermissionRequests,
+    approval::PermissionRequests,
     coverage::{AgentCoverage, NotCovered},
+    handshake::Handshake,
     in_flight::InFlightRequests,
-    session::subagents,
+    lines::{self, RawObject},
+    sessions,
     terminal::terminals::AcpTerminals,
-    tool_call::tool_calls::ToolCalls,
-    wire::{
-        encode,
-        framing::{Disconnected, LINE_MAX_BYTES, LineSender},
-        handshake::Handshake,
-        message::{self, Message, MessageError, ParsedLine},
-        raw_object::RawObject,
-    },
+    tool_calls::ToolCalls,
 };
-use crate::line_reader::InputLine;
+use crate::json_rpc::{self, Disconnected, InputLine, LineSender, Message, MessageError, ParsedLine, Peeked};
 
+/// The longest message, in bytes, with its line end. Longer ones are refused.
+pub const LINE_MAX_BYTES: usize = 16 << 20;
 /// The method that takes a request back; stable, and without a name in the protocol's table.
 const CANCEL_REQUEST: &str = "$/cancel_request";
 /// Methods of this kind are never the editor's.
@@ -97,13 +94,13 @@ impl Shim {
                 return self.refuse_too_long(&beginning, &self.editor, &self.agent).await;
             }
         };
-        match message::parse(&line) {
+        match json_rpc::parse(&line) {
             Ok(ParsedLine::One(message)) => self.route_from_editor(&line, message).await,
             Ok(ParsedLine::Batch(parts)) => {
                 if parts.iter().any(|part| self.is_handled(part, Self::editor_disposition)) {
                     for part in parts {
                         let line = batch_part_line(part);
-                        match message::parse_one(part.get()) {
+                        match json_rpc::parse_one(part.get()) {
                             Ok(message) => self.route_from_editor(&line, message).await?,
                             Err(_) => self.agent.send(line).await?,
                         }
@@ -126,11 +123,11 @@ impl Shim {
                 return self.refuse_too_long(&beginning, &self.agent, &self.editor).await;
             }
         };
-        match message::parse(&line) {
+        match json_rpc::parse(&line) {
             Ok(ParsedLine::One(message)) => self.route_from_agent(&line, message).await,
             Ok(ParsedLine::Batch(parts)) => {
                 let parsed: Result<Vec<_>, MessageError> =
-                    parts.iter().map(|part| Ok((*part, message::parse_one(part.get())?))).collect();
+                    parts.iter().map(|part| Ok((*part, json_rpc::parse_one(part.get())?))).collect();
                 match parsed {
                     Ok(parsed) if parsed.is_empty() => {
                         self.refuse_from_agent(&line, None, "an empty batch").await
@@ -157,14 +154,14 @@ impl Shim {
             }
             Err(error @ (MessageError::Utf8(_) | MessageError::Json(_))) => {
                 // The sender of a garbled request gets an error, where the id can be made out.
-                let (id, _) = message::peek_id(&line);
-                self.refuse_from_agent(&line, id.as_deref(), &error.to_string()).await
+                let id = Peeked::of(&line).id.filter(|id| json_rpc::is_id(id));
+                self.refuse_from_agent(&line, id, &error.to_string()).await
             }
         }
     }
 
     fn is_handled(&self, part: &RawValue, whose: impl Fn(&Self, &Message<'_>) -> Disposition) -> bool {
-        message::parse_one(part.get()).is_ok_and(|message| whose(self, &message) == Disposition::Handle)
+        json_rpc::parse_one(part.get()).is_ok_and(|message| whose(self, &message) == Disposition::Handle)
     }
 
     fn editor_disposition(&self, message: &Message<'_>) -> Disposition {
@@ -244,7 +241,7 @@ impl Shim {
             Message::Notification { method, params: Some(params) }
                 if method == CLIENT_METHOD_NAMES.session_update =>
             {
-                if let Some(announced) = subagents::parse_announcement(params) {
+                if let Some(announced) = sessions::parse_announcement(params) {
                     self.terminals.register_subagent(announced);
                 }
                 let on_bypass = || self.coverage.is_lacking(NotCovered::CommandRun);
@@ -269,7 +266,7 @@ impl Shim {
     ) -> Result<(), Disconnected> {
         match self.agent_requests.complete(line, id, result).await {
             Completion::Forward => self.editor.send(line.clone()).await,
-            Completion::Answer(error) => self.editor.send(encode::error_line(Some(id), &error)).await,
+            Completion::Answer(error) => self.editor.send(lines::error_line(Some(id), &error)).await,
             Completion::AskAgain(request) => self.agent.send(request).await,
         }
     }
@@ -305,7 +302,7 @@ impl Shim {
         );
         let code = if id.is_some() { ErrorCode::InvalidRequest } else { ErrorCode::ParseError };
         let error = Error::new(code.into(), format!("This line was not passed on: {problem}."));
-        self.agent.send(encode::error_line(id, &error)).await
+        self.agent.send(lines::error_line(id, &error)).await
     }
 
     /// A message that is too long: the side that waits for it gets an error.
@@ -315,14 +312,15 @@ impl Shim {
         from: &LineSender,
         to: &LineSender,
     ) -> Result<(), Disconnected> {
-        let (id, method) = message::peek_id(beginning);
+        let seen = Peeked::of(beginning);
+        let (id, method) = (seen.id.filter(|id| json_rpc::is_id(id)), seen.method_name());
         tracing::warn!(method, limit_bytes = LINE_MAX_BYTES, "a message was too long, and was not passed on");
         let text = format!("A message may have at most {LINE_MAX_BYTES} bytes; this one was not passed on.");
         let error = Error::new(ErrorCode::InvalidRequest.into(), text);
         match (id, method) {
             // The other side waits for this answer.
-            (Some(id), None) => to.send(encode::error_line(Some(&id), &error)).await,
-            (id, _) => from.send(encode::error_line(id.as_deref(), &error)).await,
+            (Some(id), None) => to.send(lines::error_line(Some(id), &error)).await,
+            (id, _) => from.send(lines::error_line(id, &error)).await,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What a gateway's refusal says in addition to its message: its reason, its details, the rule that denies.
+//! What a gateway's refusal says in addition to its message: its reason, its details, the rule that denies; and what an agent can do about
+//! it, in the same words in every front end.
 //!
 //! Tells refusals apart by the gateway's code and details, never by the text of a message.
 
@@ -45,6 +46,11 @@ pub fn message_with_field(status: &Status, field: Option<&str>) -> String {
     }
 }
 
+/// As [`message_with_field`], with the gateway's name of the field.
+pub fn message_with_bad_field(status: &Status) -> String {
+    message_with_field(status, bad_field_of(status).as_deref())
+}
+
 /// The message of a denial without its full stop, and with the rule that denies, once: the gateway's own message often names it,
 /// as `(rule "x" denies: COMMAND)` or `rule "x" denies: COMMAND`.
 pub fn message_with_rule(status: &Status) -> String {
@@ -53,6 +59,33 @@ pub fn message_with_rule(status: &Status) -> String {
     match rule {
         Some(rule) if !text.contains(&rule) => format!("{text} ({rule})"),
         _ => text.to_owned(),
+    }
+}
+
+/// What to do when policy has refused a command, by the gateway's reason.
+pub fn advice_when_denied(reason: &str) -> &'static str {
+    match reason {
+        "APPROVAL_DENIED" => "do it another way, or ask the user what they would allow",
+        "APPROVAL_EXPIRED" => "nobody answered in time; ask the user, then send it again",
+        "APPROVAL_REQUIRED" => "a person must allow it first; ask the user, then send it again",
+        _ => "do it another way, or ask the user to change the policy",
+    }
+}
+
+/// What to do when a command could not be started, by the gateway's reason; empty if there is no advice.
+pub fn advice_when_not_started(reason: &str) -> &'static str {
+    match reason {
+        "COMMAND_NOT_FOUND" => {
+            "name a program that is installed in the sandbox, where only system directories and the workspace are"
+        }
+        "CWD_GONE" | "CWD_NOT_A_DIRECTORY" => "give the path of a directory in the workspace as cwd",
+        "ARGUMENT_LIST_TOO_LONG" => "put long input into a file and pass its name",
+        "CONFINEMENT_UNAVAILABLE" => {
+            "nothing ran; the user can see what this host lacks with `provost doctor`"
+        }
+        "ROOT_GONE" => "the workspace was removed or replaced; open another session on it",
+        "SANDBOX_LOST" => "the sandbox has ended with all that ran in it; try again",
+        _ => "",
     }
 }
 
@@ -107,7 +140,7 @@ mod tests {
             let details = ErrorDetails::with_bad_request_violation("cwd", "is not absolute");
             Status::with_error_details(Code::InvalidArgument, message, details)
         };
-        let with_field = |status: Status| message_with_field(&status, bad_field_of(&status).as_deref());
+        let with_field = |status: Status| message_with_bad_field(&status);
         assert_eq!(with_field(status("is not absolute")), "cwd: is not absolute");
         assert_eq!(with_field(status("cwd is not absolute")), "cwd is not absolute");
         assert_eq!(with_field(Status::invalid_argument("no")), "no");

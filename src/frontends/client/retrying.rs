@@ -13,9 +13,13 @@ use std::{
 };
 
 use tokio::time::{Instant, sleep, timeout};
-use tonic::{Code, Status};
+use tonic::{Code, Response, Status};
 
-use super::{Client, refusal::reason_of};
+use super::{
+    connection::{Client, unless_gone},
+    refusal::reason_of,
+};
+use crate::proto::v1;
 
 /// How long a gateway may be away before those who call it are told.
 const OUTAGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -90,6 +94,70 @@ impl RetryingClient {
             async move { timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| Err(timed_out())) }
         })
         .await
+    }
+
+    /// Opens a session.
+    pub async fn open_session(&self, request: v1::CreateSessionRequest) -> Result<v1::Session, Status> {
+        let opened = self.call_with_timeout(|client| {
+            let request = request.clone();
+            async move { client.sessions.clone().create_session(request).await }
+        });
+        Ok(opened.await?.into_inner().session.unwrap_or_default())
+    }
+
+    /// Starts a command. The request has an id, so that it can be sent again, and is one command all the same.
+    pub async fn create_terminal(&self, request: v1::CreateTerminalRequest) -> Result<v1::Terminal, Status> {
+        let created = self.call(|client| {
+            let request = request.clone();
+            async move { client.terminals.clone().create_terminal(request).await }
+        });
+        Ok(created.await?.into_inner().terminal.unwrap_or_default())
+    }
+
+    /// Writes to a command's standard input, at an offset: what was taken there is not taken twice. Returns how much it takes.
+    pub async fn write_input(&self, request: v1::WriteInputRequest) -> Result<u64, Status> {
+        let written = self.call(|client| {
+            let request = request.clone();
+            async move { client.terminals.clone().write_input(request).await }
+        });
+        Ok(written.await?.into_inner().written_bytes)
+    }
+
+    /// Waits for a command's end, however long that is.
+    pub async fn wait_for_exit(
+        &self,
+        terminal_id: &str,
+        session_id: &str,
+    ) -> Result<v1::WaitForExitResponse, Status> {
+        let (terminal_id, session_id) = (terminal_id.to_owned(), session_id.to_owned());
+        let request = v1::WaitForExitRequest { terminal_id, session_id };
+        let waited = self.call(|client| {
+            let request = request.clone();
+            async move { client.terminals.clone().wait_for_exit(request).await }
+        });
+        waited.await.map(Response::into_inner)
+    }
+
+    /// Begins to stop a command with all that it has started.
+    pub async fn kill_terminal(&self, terminal_id: &str, session_id: &str) -> Result<(), Status> {
+        let (terminal_id, session_id) = (terminal_id.to_owned(), session_id.to_owned());
+        let request = v1::KillTerminalRequest { terminal_id, session_id, grace: None };
+        let killed = self.call_with_timeout(|client| {
+            let request = request.clone();
+            async move { client.terminals.clone().kill_terminal(request).await }
+        });
+        killed.await.map(drop)
+    }
+
+    /// Stops a command and frees everything of it. One that is gone already is no error.
+    pub async fn release_terminal(&self, terminal_id: &str, session_id: &str) -> Result<(), Status> {
+        let (terminal_id, session_id) = (terminal_id.to_owned(), session_id.to_owned());
+        let request = v1::ReleaseTerminalRequest { terminal_id, session_id, grace: None };
+        let released = self.call(|client| {
+            let request = request.clone();
+            async move { client.terminals.clone().release_terminal(request).await }
+        });
+        unless_gone(released.await)
     }
 
     /// For a call that is not one closure: it begins now.

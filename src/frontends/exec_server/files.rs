@@ -1,25 +1,32 @@
 //! The file operations of the protocol: each is one command in the client's sandbox, or a few, and sees what any command there sees.
 //!
-//! Nothing of the host's file system is opened here. What is no regular file is neither read nor written as one.
+//! Nothing of the host's file system is opened here. What is no regular file is neither read nor written as one. A file that
+//! a client reads in pieces has a handle, which is a path and no descriptor: each piece is read by a command of its own, and a file that is
+//! replaced meanwhile is read as it is then. Writing in pieces is refused.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
     FILE_MAX_BYTES,
-    file_program::{self, FileProgram, Printed},
-    file_status::{self, FileStatus, MissingFiles},
-    file_walk::{self, Links, WalkOptions},
-    message::{self, ErrorCode, RpcError},
-    resolved_wish,
+    errors::{ErrorCode, RpcError},
+    file_programs::{self, FileProgram, FileStatus, Links, MissingFiles, Printed, WalkOptions},
+    message,
     session::ExecSession,
-    uri,
+    wish,
 };
+use crate::file_uri;
 
 /// What a program that changes files prints, at most.
 const CHANGE_MAX_BYTES: usize = 4_096;
+/// Files that are open at once, to be read in pieces.
+pub const HANDLES_MAX: usize = 64;
+/// The largest piece of a file, in bytes.
+pub const BLOCK_MAX_BYTES: usize = 4 << 20;
+/// The longest name of a handle, in bytes.
+const NAME_MAX_BYTES: usize = 256;
 
 /// The files of one client.
 #[derive(Debug)]
@@ -29,7 +36,7 @@ pub(super) struct Files {
 
 /// What is done to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+enum Purpose {
     Read,
     /// With all that is in it.
     ReadTree,
@@ -149,8 +156,8 @@ impl Files {
             self.admitted_link(&params.source_path, "sourcePath", sandbox, Purpose::ReadTree).await?;
         let to =
             self.admitted(&params.destination_path, "destinationPath", sandbox, Purpose::ChangeTree).await?;
-        let restricts = resolved_wish::wish_of(&self.session, sandbox).await?.restricts_files();
-        let status = file_status::link_status(&self.session, &source).await?;
+        let restricts = wish::wish_of(&self.session, sandbox).await?.restricts_files();
+        let status = file_programs::link_status(&self.session, &source).await?;
         let options: &[&str] = match (status.is_directory(), params.recursive) {
             // What is there is replaced: a link in it would lead elsewhere.
             (true, true) if restricts => &["-R", "-P", "-T", "--remove-destination"],
@@ -169,9 +176,9 @@ impl Files {
         let sandbox = params.sandbox.as_ref();
         self.admitted(&params.path, "path", sandbox, Purpose::Read).await?;
         let path = self.admitted_link(&params.path, "path", sandbox, Purpose::Read).await?;
-        let link = file_status::link_status(&self.session, &path).await?;
+        let link = file_programs::link_status(&self.session, &path).await?;
         let target = match link.is_symlink() {
-            true => file_status::status(&self.session, &path).await?,
+            true => file_programs::status(&self.session, &path).await?,
             false => link,
         };
         Ok(json!({
@@ -187,8 +194,8 @@ impl Files {
     pub(super) async fn canonicalize(&self, params: Value) -> Result<Value, RpcError> {
         let params: PathParams = message::params(params)?;
         let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::Read).await?;
-        let real = file_status::real_path(&self.session, &path, MissingFiles::Refused).await?;
-        Ok(json!({ "path": uri::of_path(&real) }))
+        let real = file_programs::real_path(&self.session, &path, MissingFiles::Refused).await?;
+        Ok(json!({ "path": file_uri::of_path(&real) }))
     }
 
     pub(super) async fn read_directory(&self, params: Value) -> Result<Value, RpcError> {
@@ -196,7 +203,7 @@ impl Files {
         let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::Read).await?;
         self.directory(&path).await?;
         let links = self.links(params.sandbox.as_ref()).await?;
-        file_walk::read_directory(&self.session, &path, links).await
+        file_programs::read_directory(&self.session, &path, links).await
     }
 
     pub(super) async fn walk(&self, params: Value) -> Result<Value, RpcError> {
@@ -204,23 +211,23 @@ impl Files {
         let path = self.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::ReadTree).await?;
         self.directory(&path).await?;
         let links = self.links(params.sandbox.as_ref()).await?;
-        let shown_as = uri::path_of(&params.path, "path")?;
-        file_walk::walk(&self.session, (&path, &shown_as), &params.options, links).await
+        let shown_as = message::path_of(&params.path, "path")?;
+        file_programs::walk(&self.session, (&path, &shown_as), &params.options, links).await
     }
 
     /// The path of a URI, if the client's own wish lets it do this there. With such a wish it is the resolved one: what is done is done to
     /// what was compared, and no link leads elsewhere. Commands that change it meanwhile are held by the sandbox, not by the wish.
-    pub(super) async fn admitted(
+    async fn admitted(
         &self,
         uri: &str,
         field: &str,
         sandbox: Option<&Value>,
         purpose: Purpose,
     ) -> Result<String, RpcError> {
-        let path = uri::path_of(uri, field)?;
-        let wish = resolved_wish::wish_of(&self.session, sandbox).await?;
+        let path = message::path_of(uri, field)?;
+        let wish = wish::wish_of(&self.session, sandbox).await?;
         if wish.restricts_files() {
-            let real = file_status::real_path(&self.session, &path, MissingFiles::Allowed).await?;
+            let real = file_programs::real_path(&self.session, &path, MissingFiles::Allowed).await?;
             match purpose {
                 Purpose::Read => wish.admits_reading(&real)?,
                 Purpose::ReadTree => wish.admits_reading_below(&real)?,
@@ -240,8 +247,8 @@ impl Files {
         sandbox: Option<&Value>,
         purpose: Purpose,
     ) -> Result<String, RpcError> {
-        let path = uri::path_of(uri, field)?;
-        let wish = resolved_wish::wish_of(&self.session, sandbox).await?;
+        let path = message::path_of(uri, field)?;
+        let wish = wish::wish_of(&self.session, sandbox).await?;
         if !wish.restricts_files() {
             return Ok(path);
         }
@@ -252,7 +259,7 @@ impl Files {
                 Purpose::Change | Purpose::ChangeTree => Err(invalid("path: its last part is no name")),
             };
         };
-        let real = file_status::real_path(&self.session, directory, MissingFiles::Allowed).await?;
+        let real = file_programs::real_path(&self.session, directory, MissingFiles::Allowed).await?;
         let place = format!("{}/{name}", real.trim_end_matches('/'));
         match purpose {
             Purpose::Read => wish.admits_reading(&place)?,
@@ -266,13 +273,13 @@ impl Files {
 
     /// Whether links in a directory are looked through: they may lead to what a wish is about.
     async fn links(&self, sandbox: Option<&Value>) -> Result<Links, RpcError> {
-        let wish = resolved_wish::wish_of(&self.session, sandbox).await?;
+        let wish = wish::wish_of(&self.session, sandbox).await?;
         Ok(if wish.admits_reading_below("/").is_ok() { Links::LookedThrough } else { Links::Left })
     }
 
     /// What a path is, which must be a regular file.
     pub(super) async fn regular(&self, path: &str) -> Result<FileStatus, RpcError> {
-        let status = file_status::status(&self.session, path).await?;
+        let status = file_programs::status(&self.session, path).await?;
         match status.is_file() {
             true => Ok(status),
             false => Err(invalid("path: it is no regular file")),
@@ -280,7 +287,7 @@ impl Files {
     }
 
     async fn directory(&self, path: &str) -> Result<(), RpcError> {
-        let status = file_status::status(&self.session, path).await?;
+        let status = file_programs::status(&self.session, path).await?;
         match status.is_directory() {
             true => Ok(()),
             false => Err(invalid("path: it is no directory")),
@@ -304,7 +311,7 @@ impl Files {
     pub(super) async fn checked(&self, path: &str, printed: &Printed) -> Result<(), RpcError> {
         match printed.is_ok() {
             true => Ok(()),
-            false => Err(file_status::failure(&self.session, path, printed).await),
+            false => Err(file_programs::failure(&self.session, path, printed).await),
         }
     }
 
@@ -316,7 +323,7 @@ impl Files {
         input: &[u8],
         max_bytes: usize,
     ) -> Result<Printed, RpcError> {
-        file_program::run(&self.session, FileProgram { method, name, args, input, max_bytes }).await
+        file_programs::run(&self.session, FileProgram { method, name, args, input, max_bytes }).await
     }
 }
 
@@ -336,6 +343,98 @@ fn too_large(bytes: u64) -> RpcError {
         "the file has {bytes} bytes or more; at most {FILE_MAX_BYTES} are read or written as a whole"
     );
     RpcError::new(ErrorCode::InvalidRequest, "FILE_TOO_LARGE", &problem)
+}
+
+/// The open files of one client.
+#[derive(Debug, Default)]
+pub(super) struct Handles {
+    /// Name and path.
+    open: Mutex<Vec<(String, String)>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct OpenParams {
+    handle_id: String,
+    path: String,
+    #[serde(default)]
+    mode: Option<String>,
+    #[serde(default)]
+    sandbox: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReadBlockParams {
+    handle_id: String,
+    offset: u64,
+    len: usize,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CloseParams {
+    handle_id: String,
+}
+
+impl Handles {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(super) async fn open(&self, files: &Files, params: Value) -> Result<Value, RpcError> {
+        let params: OpenParams = message::params(params)?;
+        if params.handle_id.is_empty() || params.handle_id.len() > NAME_MAX_BYTES {
+            return Err(RpcError::bad_params(&format!("handleId: 1 to {NAME_MAX_BYTES} bytes")));
+        }
+        if params.mode.as_deref().is_some_and(|mode| mode != "read") {
+            return Err(RpcError::bad_params(
+                "mode: only read; a file is written as a whole, by fs/writeFile",
+            ));
+        }
+        let path = files.admitted(&params.path, "path", params.sandbox.as_ref(), Purpose::Read).await?;
+        files.regular(&path).await?;
+        let mut open = self.lock();
+        if open.iter().any(|(name, _)| *name == params.handle_id) {
+            return Err(RpcError::bad_params("handleId: there is a handle of this name"));
+        }
+        if open.len() >= HANDLES_MAX {
+            return Err(RpcError::too_many("open files", HANDLES_MAX));
+        }
+        open.push((params.handle_id.clone(), path));
+        Ok(json!({ "handleId": params.handle_id }))
+    }
+
+    pub(super) async fn read_block(&self, files: &Files, params: Value) -> Result<Value, RpcError> {
+        let params: ReadBlockParams = message::params(params)?;
+        let path =
+            self.lock().iter().find(|(name, _)| *name == params.handle_id).map(|(_, path)| path.clone());
+        let path = path.ok_or_else(|| {
+            RpcError::new(ErrorCode::NotFound, "UNKNOWN_HANDLE", "handleId: there is no such handle")
+        })?;
+        let length = params.len.min(BLOCK_MAX_BYTES);
+        // One byte more than is asked for says whether it was the last piece.
+        let (from, skip, count) =
+            (format!("if={path}"), format!("skip={}", params.offset), format!("count={}", length + 1));
+        let args =
+            [from.as_str(), &skip, &count, "bs=64K", "iflag=skip_bytes,count_bytes,nonblock", "status=none"];
+        let printed = files.run("fs/readBlock", "dd", &args, &[], length + 1).await?;
+        files.checked(&path, &printed).await?;
+        let is_last = printed.stdout.len() <= length;
+        let bytes = &printed.stdout[..printed.stdout.len().min(length)];
+        Ok(json!({ "chunk": message::encode_bytes(bytes), "eof": is_last }))
+    }
+
+    /// Forgets a handle; one that is not there, too.
+    pub(super) fn close(&self, params: Value) -> Result<Value, RpcError> {
+        let params: CloseParams = message::params(params)?;
+        self.lock().retain(|(name, _)| *name != params.handle_id);
+        Ok(json!({}))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(String, String)>> {
+        self.open.lock().expect("no code panics while it holds the handles")
+    }
 }
 
 #[cfg(test)]

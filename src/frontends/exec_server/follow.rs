@@ -1,8 +1,10 @@
 //! Follows a process from its start to its end: its output and its end become notifications, what the client writes becomes input.
 //!
-//! The command waits while the client does not read, and while it is away and no more can be kept.
+//! The command waits while the client does not read, and while it is away and no more can be kept. A notification
+//! goes to the connection that the session has at the moment, if it has one. What is sent while there is none, or is lost with one, is
+//! not sent again: the client reads it with `process/read`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -11,15 +13,13 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
 use super::{
-    message,
-    outlet::Outlet,
+    errors, message,
     process::{Process, ProcessEnd, StreamName},
-    refusal,
-    run::Run,
-    session::ExecSession,
+    session::{ExecSession, Run},
 };
 use crate::{
     client::end_lines,
+    json_rpc::{LineSender, Receipt},
     proto::v1::{self, outcome::End, run_response::Event},
     signal,
 };
@@ -110,7 +110,7 @@ fn end_of(outcome: &v1::Outcome) -> ProcessEnd {
 }
 
 fn lost(status: &Status) -> ProcessEnd {
-    ProcessEnd { exit_code: UNKNOWN, failure: Some(refusal::of_process(status).message) }
+    ProcessEnd { exit_code: UNKNOWN, failure: Some(errors::of_process(status).message) }
 }
 
 /// Writes what comes, in order and each byte once, until the command takes no more.
@@ -125,12 +125,8 @@ async fn feed(session: Arc<ExecSession>, terminal: v1::Terminal, mut inputs: mps
             eof: false,
             offset: Some(offset),
         };
-        let written = session.client.call(|client| {
-            let request = request.clone();
-            async move { client.terminals.clone().write_input(request).await }
-        });
-        match written.await {
-            Ok(answer) if answer.get_ref().written_bytes == length => offset += length,
+        match session.client.write_input(request).await {
+            Ok(written) if written == length => offset += length,
             Ok(_) => return,
             Err(status) => {
                 tracing::info!(error = %status, "the command takes no more input");
@@ -141,15 +137,42 @@ async fn feed(session: Arc<ExecSession>, terminal: v1::Terminal, mut inputs: mps
 }
 
 async fn release(session: &ExecSession, terminal: v1::Terminal) {
-    let request =
-        v1::ReleaseTerminalRequest { terminal_id: terminal.id, session_id: terminal.session_id, grace: None };
-    let released = session.client.call(|client| {
-        let request = request.clone();
-        async move { client.terminals.clone().release_terminal(request).await }
-    });
-    if let Err(status) = released.await {
+    if let Err(status) = session.client.release_terminal(&terminal.id, &terminal.session_id).await {
         // It ends with the session.
         tracing::info!(error = %status, "a process that has ended was not removed");
+    }
+}
+
+/// The connection of a session.
+#[derive(Debug)]
+pub(super) struct Outlet(Mutex<Option<LineSender>>);
+
+impl Outlet {
+    pub(super) fn new(to: LineSender) -> Self {
+        Self(Mutex::new(Some(to)))
+    }
+
+    /// From now on notifications go here.
+    pub(super) fn attach(&self, to: LineSender) {
+        *self.lock() = Some(to);
+    }
+
+    /// There is no connection.
+    pub(super) fn detach(&self) {
+        *self.lock() = None;
+    }
+
+    /// Sends a notification; waits while the client does not read. The receipt is given when the client has it.
+    pub(super) async fn send(&self, line: Vec<u8>, receipt: Receipt) {
+        let to = self.lock().clone();
+        if let Some(to) = to {
+            // Without a reader it stays what it is: not received.
+            let _ = to.send_for_receipt(line, receipt).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<LineSender>> {
+        self.0.lock().expect("no code panics while it holds the connection")
     }
 }
 

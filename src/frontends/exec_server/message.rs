@@ -4,24 +4,24 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, value::RawValue};
 
-use crate::printable;
+use super::errors::{ErrorCode, RpcError};
+use crate::{
+    file_uri,
+    json_rpc::{Ambiguity, Envelope, OutgoingLine},
+};
 
-/// The longest sentence of an error, in bytes.
-pub(super) const MESSAGE_MAX_BYTES: usize = 2_048;
-/// What is shown of the name of a method, in bytes.
-const METHOD_SHOWN_MAX_BYTES: usize = 80;
 /// The id of an answer to what has none that can be read.
 const NO_ID: i64 = -1;
 
 /// What a client has sent.
-#[derive(Debug, PartialEq)]
-pub(super) enum Incoming {
+#[derive(Debug)]
+pub(super) enum Incoming<'a> {
     /// It expects an answer.
     Request {
-        /// A number or a text.
-        id: Value,
+        /// A number or a text, as it was written.
+        id: &'a RawValue,
         method: String,
         params: Value,
     },
@@ -29,93 +29,21 @@ pub(super) enum Incoming {
     Notification { method: String },
 }
 
-/// The protocol's numbers of errors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ErrorCode {
-    InvalidRequest,
-    MethodNotFound,
-    InvalidParams,
-    Internal,
-    /// A file or directory that is not there.
-    NotFound,
-    /// Refused: by policy, by a limit, or because the client's wish cannot be met.
-    Refused,
-    /// The session has a connection. A client that comes back tries again.
-    SessionAttached,
-}
-
-/// An answer that is an error.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct RpcError {
-    pub(super) code: ErrorCode,
-    /// For the model or a person.
-    pub(super) message: String,
-    /// The gateway's reason and its details, for programs.
-    pub(super) data: Map<String, Value>,
-}
-
-impl ErrorCode {
-    fn number(self) -> i64 {
-        match self {
-            Self::InvalidRequest => -32_600,
-            Self::MethodNotFound => -32_601,
-            Self::InvalidParams => -32_602,
-            Self::Internal => -32_603,
-            Self::NotFound => -32_004,
-            Self::Refused => -32_000,
-            Self::SessionAttached => -32_010,
-        }
-    }
-}
-
-impl RpcError {
-    pub(super) fn new(code: ErrorCode, reason: &str, message: &str) -> Self {
-        let message = printable::bounded(message, MESSAGE_MAX_BYTES).into_owned();
-        let data = [("reason".to_owned(), Value::from(reason))].into_iter().collect();
-        Self { code, message, data }
-    }
-
-    /// A parameter that cannot be used.
-    pub(super) fn bad_params(problem: &str) -> Self {
-        Self::new(ErrorCode::InvalidParams, "BAD_ARGUMENT", problem)
-    }
-
-    /// More than the server does or keeps at once.
-    pub(super) fn too_many(what: &str, limit: usize) -> Self {
-        let message = format!("too many {what}: at most {limit} at once");
-        Self::new(ErrorCode::Refused, "LIMIT_REACHED", &message)
-    }
-
-    /// A method that this server does not have.
-    pub(super) fn unknown_method(method: &str) -> Self {
-        let method = printable::bounded_line(method, METHOD_SHOWN_MAX_BYTES);
-        let problem = format!("this server has no method {method}");
-        Self::new(ErrorCode::MethodNotFound, "UNKNOWN_METHOD", &problem)
-    }
-
-    /// The connection ends, or the request's process was told to stop before it was started.
-    pub(super) fn cancelled() -> Self {
-        Self::new(ErrorCode::Refused, "CANCELLED", "the request was cancelled")
-    }
-}
-
 /// Reads a line.
-pub(super) fn parse(line: &[u8]) -> Result<Incoming, RpcError> {
+pub(super) fn parse(line: &[u8]) -> Result<Incoming<'_>, RpcError> {
     let invalid = |problem: &str| RpcError::new(ErrorCode::InvalidRequest, "BAD_MESSAGE", problem);
-    let Ok(Value::Object(mut message)) = serde_json::from_slice::<Value>(line) else {
-        return Err(invalid("the message is no JSON object; batches are not taken"));
-    };
-    let Some(Value::String(method)) = message.remove("method") else {
+    let no_object = || invalid("the message is no JSON object; batches are not taken");
+    let text = std::str::from_utf8(line).map_err(|_| no_object())?;
+    let message = Envelope::read(text, Ambiguity::LastCounts).map_err(|_| no_object())?;
+    let Some(method) = message.method.and_then(|method| serde_json::from_str(method.get()).ok()) else {
         return Err(invalid("the message has no method: this server asks the client nothing"));
     };
-    match message.remove("id") {
-        None => Ok(Incoming::Notification { method }),
-        Some(id @ (Value::Number(_) | Value::String(_))) => {
-            let params = message.remove("params").unwrap_or(Value::Null);
-            Ok(Incoming::Request { id, method, params })
-        }
-        Some(_) => Err(invalid("an id is a number or a text")),
+    let Some(id) = message.id else { return Ok(Incoming::Notification { method }) };
+    if !matches!(id.get().as_bytes(), [b'"' | b'-' | b'0'..=b'9', ..]) {
+        return Err(invalid("an id is a number or a text"));
     }
+    let params = message.params.map_or(Ok(Value::Null), |params| serde_json::from_str(params.get()));
+    Ok(Incoming::Request { id, method, params: params.map_err(|_| no_object())? })
 }
 
 /// The parameters of a method. Whether members that it does not know are left alone is for the type to say.
@@ -123,25 +51,29 @@ pub(super) fn params<T: DeserializeOwned>(given: Value) -> Result<T, RpcError> {
     serde_json::from_value(given).map_err(|error| RpcError::bad_params(&error.to_string()))
 }
 
-/// An answer as a line, without its end.
-pub(super) fn answer(id: Value, answered: Result<Value, RpcError>) -> String {
-    let message = match answered {
-        Ok(result) => json!({ "id": id, "result": result }),
-        Err(error) => json!({ "id": id, "error": {
-            "code": error.code.number(), "message": error.message, "data": error.data,
-        } }),
-    };
-    message.to_string()
+/// An answer as a line.
+pub(super) fn answer(id: &RawValue, answered: Result<Value, RpcError>) -> Vec<u8> {
+    let line = OutgoingLine::without_version().with("id", id);
+    match answered {
+        Ok(result) => line.with("result", &result),
+        Err(error) => line.with("error", &error.into_value()),
+    }
+    .end()
 }
 
 /// The answer to a line that is no message.
-pub(super) fn answer_to_none(error: RpcError) -> String {
-    answer(NO_ID.into(), Err(error))
+pub(super) fn answer_to_none(error: RpcError) -> Vec<u8> {
+    OutgoingLine::without_version().with("id", &NO_ID).with("error", &error.into_value()).end()
 }
 
-/// A notification as a line, without its end.
-pub(super) fn notification(method: &str, params: &Value) -> String {
-    json!({ "method": method, "params": params }).to_string()
+/// A notification as a line.
+pub(super) fn notification(method: &str, params: &Value) -> Vec<u8> {
+    OutgoingLine::without_version().with("method", method).with("params", params).end()
+}
+
+/// The path of a `file:` URI. `field` names it in the error.
+pub(super) fn path_of(uri: &str, field: &str) -> Result<String, RpcError> {
+    file_uri::path_of(uri).map_err(|problem| RpcError::bad_params(&format!("{field}: {problem}")))
 }
 
 /// Bytes as the protocol carries them.
@@ -156,34 +88,44 @@ pub(super) fn decode_bytes(text: &str, field: &str) -> Result<Vec<u8>, RpcError>
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn requests_and_notifications_are_told_apart_by_their_id() {
-        let request = parse(br#"{"id":1,"method":"initialize","params":{"clientName":"x"},"trace":null}"#);
-        let expected = Incoming::Request {
-            id: 1.into(),
-            method: "initialize".to_owned(),
-            params: json!({ "clientName": "x" }),
-        };
-        assert_eq!(request, Ok(expected));
+        let request = br#"{"id":1.0,"method":"initialize","params":{"clientName":"x"},"trace":null}"#;
+        let Ok(Incoming::Request { id, method, params }) = parse(request) else { panic!("it is a request") };
+        assert_eq!((id.get(), method.as_str()), ("1.0", "initialize"));
+        assert_eq!(params, json!({ "clientName": "x" }));
         let notification = parse(br#"{"jsonrpc":"2.0","method":"initialized"}"#);
-        assert_eq!(notification, Ok(Incoming::Notification { method: "initialized".to_owned() }));
+        assert!(matches!(notification, Ok(Incoming::Notification { method }) if method == "initialized"));
     }
 
     #[test]
     fn what_is_no_message_is_an_error() {
-        for line in ["", "[]", "{}", "{\"id\":1,\"result\":{}}", "{\"id\":null,\"method\":\"x\"}", "\u{0}"] {
+        for line in [
+            "",
+            "[]",
+            "{}",
+            "{\"id\":1,\"result\":{}}",
+            "{\"id\":null,\"method\":\"x\"}",
+            "{\"method\":5}",
+            "\u{0}",
+        ] {
             assert_eq!(parse(line.as_bytes()).unwrap_err().code, ErrorCode::InvalidRequest, "{line}");
         }
     }
 
     #[test]
     fn an_error_has_a_number_a_sentence_and_a_reason() {
-        let line = answer(Value::from("a"), Err(RpcError::too_many("processes", 64)));
-        let message: Value = serde_json::from_str(&line).unwrap();
+        let id = RawValue::from_string("\"a\"".to_owned()).unwrap();
+        let line = answer(&id, Err(RpcError::too_many("processes", 64)));
+        let message: Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(message["id"], "a");
         assert_eq!(message["error"]["code"], -32_000);
         assert_eq!(message["error"]["data"]["reason"], "LIMIT_REACHED");
         assert!(decode_bytes("no base64!", "chunk").unwrap_err().message.starts_with("chunk: "));
+        assert!(path_of("/a", "cwd").unwrap_err().message.starts_with("cwd: "));
     }
 }

@@ -6,47 +6,43 @@
 
 #![forbid(unsafe_code)]
 
-mod environment;
-mod file_program;
-mod file_status;
-mod file_walk;
+mod errors;
+mod file_programs;
 mod files;
 mod follow;
-mod handles;
-mod handshake;
-mod lines;
 mod message;
 mod open_session;
-mod outlet;
 mod process;
 mod processes;
-mod refusal;
-mod resolved_wish;
-mod run;
 mod server;
 mod session;
 mod sessions;
-mod stdio;
-mod uri;
 mod websocket;
-mod websocket_server;
 mod wish;
 
 use std::{path::PathBuf, time::Duration};
 
-pub use file_program::TIME_LIMIT as FILE_TIME_LIMIT;
-pub use file_walk::{LISTED_MAX_BYTES, WALKED_MAX_ENTRIES};
-pub use handles::{BLOCK_MAX_BYTES, HANDLES_MAX};
-pub use lines::{LINE_MAX_BYTES, QUEUE_MAX_BYTES};
+pub use file_programs::{LISTED_MAX_BYTES, TIME_LIMIT as FILE_TIME_LIMIT, WALKED_MAX_ENTRIES};
+pub use files::{BLOCK_MAX_BYTES, HANDLES_MAX};
 pub use open_session::{CALL_BYTES_MAX, CALLS_MAX, FILE_CALLS_MAX};
 pub use process::{RETAINED_BYTES, WAIT_MAX, WRITE_NAMES_MAX};
 pub use processes::{PROCESSES_MAX, WRITE_MAX_BYTES, WRITES_MAX};
+pub use server::run;
 pub use sessions::SESSIONS_MAX;
-pub use stdio::run;
-pub use websocket_server::{CLIENTS_MAX, WebSocketEndpoint};
+pub use websocket::{CLIENTS_MAX, WebSocketEndpoint};
+
+use crate::json_rpc::QueueBounds;
 
 /// The largest file that one request reads or writes as a whole, in bytes.
 pub const FILE_MAX_BYTES: usize = 12 << 20;
+/// The longest message from a client, in bytes: a file of [`FILE_MAX_BYTES`] in base64, and a little.
+pub const LINE_MAX_BYTES: usize = FILE_MAX_BYTES / 3 * 4 + (1 << 20);
+/// How many bytes may wait to be written to a client. One message can be longer: it waits alone.
+pub const QUEUE_MAX_BYTES: usize = 32 << 20;
+/// And how many messages.
+const QUEUE_MAX_MESSAGES: usize = 4_096;
+/// A client that does not read holds up its own commands and nothing else.
+const QUEUE: QueueBounds = QueueBounds { bytes: QUEUE_MAX_BYTES, lines: QUEUE_MAX_MESSAGES };
 /// How long the session's commands may take to end, at the end. They end with this process in any case.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -2,21 +2,22 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    file_status,
-    files::Files,
-    follow::StartedProcess,
-    handles::Handles,
-    lines::{Disconnected, LineSender},
-    message::{self, ErrorCode, RpcError},
-    outlet::Outlet,
+    errors::{ErrorCode, RpcError},
+    file_programs,
+    files::{Files, Handles},
+    follow::{Outlet, StartedProcess},
+    message,
     processes::Processes,
     session::ExecSession,
-    uri,
+};
+use crate::{
+    file_uri,
+    json_rpc::{Disconnected, LineSender},
 };
 
 /// Requests of the client that are under way at once.
@@ -55,10 +56,11 @@ struct Place {
 /// A request of the client.
 #[derive(Debug)]
 pub(super) struct Call {
-    pub(super) id: Value,
+    /// As it was written.
+    pub(super) id: Box<RawValue>,
     pub(super) method: String,
     pub(super) params: Value,
-    /// Of its message.
+    /// The bytes of its message.
     pub(super) bytes: usize,
 }
 
@@ -95,11 +97,11 @@ impl OpenSession {
     pub(super) async fn take(self: &Arc<Self>, call: Call, to: LineSender) -> Result<(), Disconnected> {
         if call.method == "process/write" {
             // Here, and not in a task: writes keep their order.
-            return to.send(message::answer(call.id, self.processes.write(call.params))).await;
+            return to.send(message::answer(&call.id, self.processes.write(call.params))).await;
         }
         let Ok(place) = self.calls.clone().try_acquire_owned() else {
             let error = RpcError::too_many("requests", CALLS_MAX);
-            return to.send(message::answer(call.id, Err(error))).await;
+            return to.send(message::answer(&call.id, Err(error))).await;
         };
         let bytes = u32::try_from(call.bytes.clamp(1, CALL_BYTES_MAX)).unwrap_or(u32::MAX);
         let bytes = self.call_bytes.clone().acquire_many_owned(bytes).await.map_err(|_| Disconnected)?;
@@ -116,8 +118,8 @@ impl OpenSession {
         }
         if method == "process/read" {
             let _ = match self.processes.read(params).await {
-                Ok((read, receipt)) => to.send_for_receipt(message::answer(id, Ok(read)), receipt).await,
-                Err(error) => to.send(message::answer(id, Err(error))).await,
+                Ok((read, receipt)) => to.send_for_receipt(message::answer(&id, Ok(read)), receipt).await,
+                Err(error) => to.send(message::answer(&id, Err(error))).await,
             };
             return drop(place);
         }
@@ -127,17 +129,17 @@ impl OpenSession {
             false => None,
         };
         let answered = self.call(&method, params).await;
-        let _ = to.send(message::answer(id, answered)).await;
+        let _ = to.send(message::answer(&id, answered)).await;
         drop(place);
     }
 
     /// Starts a process, and follows it to its end.
-    async fn start(&self, id: Value, params: Value, to: LineSender, place: Place) {
+    async fn start(&self, id: Box<RawValue>, params: Value, to: LineSender, place: Place) {
         let (answered, started): (_, Option<StartedProcess>) = match self.processes.start(params).await {
             Ok((answer, started)) => (Ok(answer), Some(started)),
             Err(error) => (Err(error), None),
         };
-        let sent = to.send(message::answer(id, answered)).await;
+        let sent = to.send(message::answer(&id, answered)).await;
         drop((place, to));
         // A process that the client does not learn of is dropped, and so stopped.
         if let (Ok(()), Some(started)) = (sent, started) {
@@ -182,7 +184,7 @@ impl OpenSession {
     pub(super) async fn info(&self) -> Result<Value, RpcError> {
         let find = async {
             for (name, path) in SHELLS {
-                match file_status::status(&self.session, path).await {
+                match file_programs::status(&self.session, path).await {
                     Ok(status) if status.is_file() => return Ok((name, path)),
                     Err(error) if error.code == ErrorCode::Refused && !is_about_one_command(&error) => {
                         return Err(error);
@@ -195,9 +197,9 @@ impl OpenSession {
         let (name, path) = *self.shell.get_or_try_init(|| find).await?;
         Ok(json!({
             "shell": { "name": name, "path": path },
-            "cwd": uri::of_path(&self.session.directory),
+            "cwd": file_uri::of_path(&self.session.directory),
             "platformOs": "linux",
-            "tempDir": uri::of_path("/tmp"),
+            "tempDir": file_uri::of_path("/tmp"),
         }))
     }
 }

@@ -2,6 +2,9 @@
 //!
 //! Each is a terminal of the client's session. A process keeps its name, its end and its last output after its end, until room is
 //! needed.
+//!
+//! The client's own environment stays with it: what is passed on to a command describes the language and the terminal, and names no program
+//! and no file. A user adds names on the command line; the policy judges each of them.
 
 use std::{
     collections::HashMap,
@@ -16,19 +19,17 @@ use tokio::sync::mpsc;
 use tonic::Code;
 
 use super::{
-    environment,
+    errors::{self, ErrorCode, RpcError},
     follow::StartedProcess,
-    lines::Receipt,
-    message::{self, ErrorCode, RpcError},
+    message,
     process::{InputKind, Process, ReadLimits},
-    refusal, resolved_wish,
-    run::{Resumption, Run},
-    session::ExecSession,
-    uri,
+    session::{ExecSession, Resumption, Run},
+    wish,
 };
 use crate::{
     client,
-    proto::v1::{self, create_terminal_request::Command},
+    json_rpc::Receipt,
+    proto::v1::{self, EnvVar, create_terminal_request::Command},
 };
 
 /// Processes that run, or have ended and can be read.
@@ -45,6 +46,10 @@ const GATEWAY_BYTES: u64 = 4 << 20;
 const PTY: (u32, u32) = (80, 24);
 /// What Ctrl-C types.
 const INTERRUPT_KEY: u8 = 0x03;
+/// Variables that are passed on.
+const PASSED_ON: [&str; 8] = ["LANG", "LANGUAGE", "TZ", "TERM", "COLORTERM", "NO_COLOR", "CI", "CODEX_CI"];
+/// And all that begin so.
+const PASSED_ON_PREFIX: &str = "LC_";
 
 /// The processes of one client.
 #[derive(Debug)]
@@ -168,7 +173,7 @@ impl Processes {
         let (process, inputs) = self.reserve(params.process_id)?;
         let starting = Run::start(self.session.client.clone(), create, Resumption::Resumed);
         let started = tokio::select! {
-            started = starting => started.map_err(|status| refusal::not_started(&status)),
+            started = starting => started.map_err(|status| errors::not_started(&status)),
             // Dropped, the call stops what it has started.
             () = process.cancelled.cancelled() => Err(RpcError::cancelled()),
         };
@@ -196,7 +201,7 @@ impl Processes {
             let problem = "arg0: a command is started under the name of the program that policy has judged";
             return Err(RpcError::bad_params(problem));
         }
-        let wish = resolved_wish::wish_of(&self.session, params.sandbox.as_ref()).await?;
+        let wish = wish::wish_of(&self.session, params.sandbox.as_ref()).await?;
         wish.admits_process()?;
         // A network that goes through the client's own proxy is met by none.
         let is_managed = params.enforce_managed_network
@@ -213,8 +218,8 @@ impl Processes {
             session_id: self.session.id.clone(),
             command: Some(Command::Program(program.clone())),
             args: args.to_vec(),
-            env: environment::passed_on(set.unwrap_or(&HashMap::new()), &params.env, &self.env_names),
-            cwd: uri::path_of(&params.cwd, "cwd")?,
+            env: passed_on(set.unwrap_or(&HashMap::new()), &params.env, &self.env_names),
+            cwd: message::path_of(&params.cwd, "cwd")?,
             output_byte_limit: Some(GATEWAY_BYTES),
             network: if is_offline { v1::Network::None } else { v1::Network::Unspecified }.into(),
             output_mode: if params.tty { v1::OutputMode::Merged } else { v1::OutputMode::Split }.into(),
@@ -311,7 +316,7 @@ impl Processes {
         let request = v1::SignalTerminalRequest { terminal_id, session_id, signal: "SIGINT".to_owned() };
         // Once: a signal that was sent twice is another signal.
         let sent = self.session.client.client().terminals.signal_terminal(request).await;
-        sent.map(|_| json!({})).map_err(|status| refusal::of_process(&status))
+        sent.map(|_| json!({})).map_err(|status| errors::of_process(&status))
     }
 
     /// Stops a process with all that it has started.
@@ -324,16 +329,10 @@ impl Processes {
         }
         process.cancelled.cancel();
         let Some(terminal_id) = process.terminal_id() else { return running(true) };
-        let request =
-            v1::KillTerminalRequest { terminal_id, session_id: self.session.id.clone(), grace: None };
-        let killed = self.session.client.call_with_timeout(|client| {
-            let request = request.clone();
-            async move { client.terminals.clone().kill_terminal(request).await }
-        });
-        match killed.await {
-            Ok(_) => running(true),
+        match self.session.client.kill_terminal(&terminal_id, &self.session.id).await {
+            Ok(()) => running(true),
             Err(status) if status.code() == Code::NotFound => running(false),
-            Err(status) => Err(refusal::of_process(&status)),
+            Err(status) => Err(errors::of_process(&status)),
         }
     }
 
@@ -348,5 +347,42 @@ impl Processes {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Process>>> {
         self.known.lock().expect("no code panics while it holds the processes")
+    }
+}
+
+/// The variables of a command. `policy` is what the client would set over its own environment, `env` what it sets for this command.
+fn passed_on(
+    policy: &HashMap<String, String>,
+    env: &HashMap<String, String>,
+    more: &[String],
+) -> Vec<EnvVar> {
+    let is_passed = |name: &str| {
+        PASSED_ON.contains(&name)
+            || name.starts_with(PASSED_ON_PREFIX)
+            || more.iter().any(|other| other == name)
+    };
+    let set = policy.iter().filter(|(name, _)| !env.contains_key(*name)).chain(env);
+    let mut passed: Vec<EnvVar> = set
+        .filter(|(name, _)| is_passed(name))
+        .map(|(name, value)| EnvVar { name: name.clone(), value: value.clone(), ..Default::default() })
+        .collect();
+    passed.sort_by(|one, other| one.name.cmp(&other.name));
+    passed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_names_programs_stays_outside() {
+        let of = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let policy = of(&[("LANG", "de"), ("MINE", "1"), ("LD_PRELOAD", "x")]);
+        let env = of(&[("LANG", "C.UTF-8"), ("PATH", "/evil"), ("HOME", "/root"), ("LC_ALL", "C")]);
+        let passed = passed_on(&policy, &env, &["MINE".to_owned()]);
+        let shown: Vec<_> = passed.iter().map(|var| format!("{}={}", var.name, var.value)).collect();
+        assert_eq!(shown, ["LANG=C.UTF-8", "LC_ALL=C", "MINE=1"]);
     }
 }

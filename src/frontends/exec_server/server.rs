@@ -1,15 +1,22 @@
-//! The server at one connection: the handshake, and then the requests of the client to its session.
+//! The server at one connection: the handshake, and then the requests of the client to its session; and the one client on this process's
+//! stdio, a message a line, whose session ends with it.
 
-use std::sync::Arc;
+use std::{future::Future, io, sync::Arc};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::{
-    lines::{Disconnected, LineSender},
-    message::{self, ErrorCode, Incoming, RpcError},
+    CLOSE_TIMEOUT, ExecServerOptions, LINE_MAX_BYTES, QUEUE,
+    errors::{ErrorCode, RpcError},
+    message::{self, Incoming},
     open_session::Call,
-    sessions::{Attachment, Sessions},
+    sessions::{Attachment, Detachment, Sessions},
+};
+use crate::{
+    client::{Client, RetryingClient},
+    json_rpc::{self, Disconnected, InputLine, LineReader, LineSender},
 };
 
 /// Serves one connection.
@@ -54,7 +61,7 @@ impl Server {
         }
         match message::parse(text) {
             Ok(Incoming::Request { id, method, params }) => {
-                self.request(Call { id, method, params, bytes: text.len() }).await
+                self.request(Call { id: id.to_owned(), method, params, bytes: text.len() }).await
             }
             Ok(Incoming::Notification { method }) if method == "initialized" => {
                 self.is_initialized = self.attachment.is_some();
@@ -77,14 +84,14 @@ impl Server {
     async fn request(&mut self, call: Call) -> Result<(), Disconnected> {
         if call.method == "initialize" {
             let answered = self.initialize(call.params).await;
-            return self.to.send(message::answer(call.id, answered)).await;
+            return self.to.send(message::answer(&call.id, answered)).await;
         }
         match &self.attachment {
             Some(attachment) if self.is_initialized => attachment.open.take(call, self.to.clone()).await,
             Some(_) | None => {
                 let problem = "the client has not sent initialize and initialized";
                 let error = RpcError::new(ErrorCode::InvalidRequest, "NOT_INITIALIZED", problem);
-                self.to.send(message::answer(call.id, Err(error))).await
+                self.to.send(message::answer(&call.id, Err(error))).await
             }
         }
     }
@@ -115,4 +122,56 @@ impl Server {
             }
         }
     }
+}
+
+/// Serves the client on this process's stdio until it goes away or `stopped` resolves. Returns when its session is closed.
+///
+/// # Errors
+/// If stdin cannot be read.
+pub async fn run(
+    client: Client,
+    options: ExecServerOptions,
+    stopped: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let (sender, queue) = json_rpc::line_channel(QUEUE);
+    let mut writing = tokio::spawn(queue.write_to(crate::stdio::stdout()));
+    let sessions = Arc::new(Sessions::new(RetryingClient::new(client), options, Detachment::Ended));
+    let mut server = Server::new(sessions, sender);
+    let mut lines = LineReader::new(crate::stdio::stdin(), LINE_MAX_BYTES);
+    tokio::pin!(stopped);
+    let read = loop {
+        let line = tokio::select! {
+            line = lines.next() => line,
+            () = &mut stopped => break Ok(()),
+        };
+        let line = match line {
+            Ok(Some(line)) => line,
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        };
+        let taking = async {
+            match &line {
+                InputLine::Complete(line) => server.take(line).await,
+                InputLine::TooLong { .. } => server.refuse_message().await,
+                // What has no end is no message.
+                InputLine::Unfinished(_) => Ok(()),
+            }
+        };
+        // An answer waits for a client that does not read.
+        let taken = tokio::select! {
+            taken = taking => taken,
+            () = &mut stopped => break Ok(()),
+        };
+        if taken.is_err() {
+            break Ok(());
+        }
+    };
+    if timeout(CLOSE_TIMEOUT, server.disconnected()).await.is_err() {
+        tracing::warn!("the gateway does not say that the session is closed: it ends with this process");
+    }
+    // What was answered last is still on its way to the client.
+    if timeout(CLOSE_TIMEOUT, &mut writing).await.is_err() {
+        writing.abort();
+    }
+    read
 }

@@ -15,12 +15,11 @@ use tokio::{
 
 use super::{
     ExecServerOptions,
-    lines::LineSender,
-    message::{ErrorCode, RpcError},
+    errors::{ErrorCode, RpcError},
     open_session::OpenSession,
     session::ExecSession,
 };
-use crate::client::RetryingClient;
+use crate::{client::RetryingClient, json_rpc::LineSender};
 
 /// Sessions at once, those without a connection among them.
 pub const SESSIONS_MAX: usize = 64;

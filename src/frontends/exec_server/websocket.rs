@@ -1,56 +1,244 @@
-//! One client's websocket: a message of the protocol in each of its messages, with the bounds that lines have.
+//! The exec-server protocol by websockets on a loopback address, for processes of this user that have the token: a message of the protocol in
+//! each of a websocket's messages, with the bounds that lines have.
+//!
+//! Each client has a session of its own. One whose connection breaks can resume its session, for a while; nobody else can, because
+//! nobody else gets a connection. The opening of a websocket is that of RFC 6455, section 4.2. It needs the token, which the client brings
+//! in a header or, where it can send none, as the path of the URL.
 //!
 //! What a ping asks for comes back after all that was sent before it was read. By that it is known what the client has when its
 //! connection breaks.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use futures_util::{
     SinkExt, StreamExt,
     stream::{SplitSink, SplitStream},
 };
-use hyper::upgrade::Upgraded;
+use hyper::{
+    Method, Request, Response, StatusCode, Version,
+    body::Incoming,
+    header::{
+        AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT,
+        SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, TRANSFER_ENCODING, UPGRADE,
+    },
+    upgrade::{self, Upgraded},
+};
 use hyper_util::rt::TokioIo;
+use ring::digest;
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{Semaphore, mpsc, oneshot, watch},
     time::{Instant, timeout, timeout_at},
 };
 use tokio_tungstenite::{
     WebSocketStream,
     tungstenite::{
-        Error, Message,
+        Error, Message, Utf8Bytes,
         error::ProtocolError,
         protocol::{CloseFrame, Role, WebSocketConfig, frame::coding::CloseCode},
     },
 };
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-
-use super::{
-    lines::{self, Disconnected, LINE_MAX_BYTES, LineQueue, OutputLine, Receipt},
-    server::Server,
-    sessions::Sessions,
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
 };
 
+use super::{
+    CLOSE_TIMEOUT, ExecServerOptions, LINE_MAX_BYTES, QUEUE,
+    server::Server,
+    sessions::{Detachment, Sessions},
+};
+use crate::{
+    client::{Client, RetryingClient},
+    json_rpc::{self, Disconnected, LineQueue, QueuedLine, Receipt},
+    local_http::{self, Body, ListenError, LocalAddress, LocalListener, Token, only},
+};
+
+/// Websockets at once.
+pub const CLIENTS_MAX: usize = 64;
+/// What the protocol appends to a websocket's key.
+const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// The bytes of a websocket's key.
+const KEY_BYTES: usize = 16;
 /// How long what is still to be written may take, at the end.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a client may take to see why its connection is closed.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+const CLIENT_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a client may leave the answer to its ping unread. Then it counts as gone.
 const PONG_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client may be connected without a session.
 const INITIALIZE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Bound, and not yet served.
+#[derive(Debug)]
+pub struct WebSocketEndpoint(LocalListener);
+
+/// What every request is checked by and handed to.
+#[derive(Debug)]
+struct Endpoint {
+    address: LocalAddress,
+    token: Token,
+    sessions: Arc<Sessions>,
+    places: Arc<Semaphore>,
+    clients: TaskTracker,
+    stopped: CancellationToken,
+}
+
+impl WebSocketEndpoint {
+    /// Takes the address, which must be on the loopback. Port 0: any that is free.
+    ///
+    /// # Errors
+    /// [`ListenError`]: nothing listens.
+    pub async fn bind(address: SocketAddr) -> Result<Self, ListenError> {
+        LocalListener::bind(address).await.map(Self)
+    }
+
+    /// The URL that clients are to use, without the token.
+    pub fn url(&self) -> String {
+        format!("ws://{}/", self.0.address().socket())
+    }
+
+    /// Serves until `stopped` resolves. Returns when all sessions are closed. A session without a connection is kept for `kept`.
+    pub async fn serve(
+        self,
+        client: Client,
+        options: ExecServerOptions,
+        token: Token,
+        kept: Duration,
+        stopped: impl Future<Output = ()>,
+    ) {
+        let sessions = Sessions::new(RetryingClient::new(client), options, Detachment::Kept(kept));
+        let endpoint = Arc::new(Endpoint {
+            address: self.0.address(),
+            token,
+            sessions: Arc::new(sessions),
+            places: Arc::new(Semaphore::new(CLIENTS_MAX)),
+            clients: TaskTracker::new(),
+            stopped: CancellationToken::new(),
+        });
+        let answer = {
+            let endpoint = endpoint.clone();
+            move |request| {
+                let endpoint = endpoint.clone();
+                async move { endpoint.answer(request) }
+            }
+        };
+        let connections = TaskTracker::new();
+        tokio::select! {
+            never = self.0.serve(&connections, answer) => match never {},
+            () = stopped => {}
+        }
+        endpoint.stopped.cancel();
+        endpoint.clients.close();
+        let closing = async {
+            endpoint.clients.wait().await;
+            endpoint.sessions.close_all().await;
+        };
+        if timeout(CLOSE_TIMEOUT, closing).await.is_err() {
+            tracing::warn!(
+                "the gateway does not say that the sessions are closed: they end with this process"
+            );
+        }
+    }
+}
+
+impl Endpoint {
+    /// Answers a request, and serves the websocket that it opens.
+    fn answer(&self, mut request: Request<Incoming>) -> Response<Body> {
+        let accepted = match answer(&request, self.address, &self.token) {
+            Ok(accepted) => accepted,
+            Err(refused) => return refused,
+        };
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            return local_http::text(StatusCode::SERVICE_UNAVAILABLE, "too many clients are connected\n");
+        };
+        let upgrading = upgrade::on(&mut request);
+        let (sessions, stopped) = (self.sessions.clone(), self.stopped.clone());
+        self.clients.spawn(async move {
+            match upgrading.await {
+                Ok(upgraded) => serve(upgraded, sessions, stopped).await,
+                Err(error) => tracing::info!(%error, "a connection did not become a websocket"),
+            }
+            drop(place);
+        });
+        accepted
+    }
+}
+
+/// What a request is answered.
+fn answer<B>(
+    request: &Request<B>,
+    address: LocalAddress,
+    token: &Token,
+) -> Result<Response<Body>, Response<Body>> {
+    let headers = request.headers();
+    address.admits(headers).map_err(|(status, message)| local_http::text(status, message))?;
+    if !is_authorized(request, token) {
+        return Err(local_http::unauthorized());
+    }
+    let is_upgrade = request.method() == Method::GET
+        && request.version() == Version::HTTP_11
+        && has_word(headers, &CONNECTION, "upgrade")
+        && has_word(headers, &UPGRADE, "websocket");
+    let is_known = only(headers, &SEC_WEBSOCKET_VERSION) == Ok(Some("13"));
+    if !is_upgrade || !is_known {
+        let mut refused = local_http::text(StatusCode::UPGRADE_REQUIRED, "this is for websockets\n");
+        refused.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
+        refused.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        return Err(refused);
+    }
+    // What follows an opening is the websocket's: with a body it would be open to argument where that begins.
+    if headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING) {
+        return Err(local_http::text(StatusCode::BAD_REQUEST, "an opening has no body\n"));
+    }
+    let key = only(headers, &SEC_WEBSOCKET_KEY).unwrap_or_default().unwrap_or_default();
+    let is_key = STANDARD.decode(key).is_ok_and(|bytes| bytes.len() == KEY_BYTES);
+    let accept =
+        is_key.then(|| accept_of(key.as_bytes())).and_then(|accept| HeaderValue::from_str(&accept).ok());
+    let Some(accept) = accept else {
+        return Err(local_http::text(StatusCode::BAD_REQUEST, "the websocket's key is missing or wrong\n"));
+    };
+    let mut accepted = local_http::text(StatusCode::SWITCHING_PROTOCOLS, "");
+    let added = accepted.headers_mut();
+    added.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    added.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    added.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    Ok(accepted)
+}
+
+/// The token as a header, which then must be right, or else as the path.
+fn is_authorized<B>(request: &Request<B>, token: &Token) -> bool {
+    match request.headers().contains_key(AUTHORIZATION) {
+        true => token.is_in(request.headers()),
+        false => request.uri().path().strip_prefix('/').is_some_and(|given| token.is(given)),
+    }
+}
+
+/// Whether a list of words in a header has this one.
+fn has_word(headers: &HeaderMap, name: &HeaderName, wanted: &str) -> bool {
+    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|word| word.trim().eq_ignore_ascii_case(wanted))
+}
+
+/// SHA-1 is the protocol's, and protects nothing: it shows that the server speaks it.
+fn accept_of(key: &[u8]) -> String {
+    let mut context = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    context.update(key);
+    context.update(ACCEPT_SUFFIX.as_bytes());
+    STANDARD.encode(context.finish())
+}
+
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// Serves a client until its connection ends or `stopped` is cancelled. Its session goes on without it for a while.
-pub(super) async fn serve(upgraded: Upgraded, sessions: Arc<Sessions>, stopped: CancellationToken) {
+async fn serve(upgraded: Upgraded, sessions: Arc<Sessions>, stopped: CancellationToken) {
     let config = WebSocketConfig::default()
         .max_message_size(Some(LINE_MAX_BYTES))
         .max_frame_size(Some(LINE_MAX_BYTES));
     let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
     let (sink, mut stream) = socket.split();
-    let (sender, queue) = lines::line_channel();
+    let (sender, queue) = json_rpc::line_channel(QUEUE);
     let (answered, answers) = watch::channel(0);
     let mut server = Server::new(sessions, sender);
     let (closing, close) = oneshot::channel();
@@ -68,7 +256,7 @@ pub(super) async fn serve(upgraded: Upgraded, sessions: Arc<Sessions>, stopped: 
         if let Ok(Ok(sink)) = timeout(FLUSH_TIMEOUT, writing).await
             && let Ok(socket) = sink.reunite(stream)
         {
-            let _ = timeout(CLOSE_TIMEOUT, drain(socket, is_lost)).await;
+            let _ = timeout(CLIENT_CLOSE_TIMEOUT, drain(socket, is_lost)).await;
         }
     }
     server.disconnected().await;
@@ -131,7 +319,7 @@ impl Reading {
                 Ok(Message::Frame(_)) => Ok(()),
                 Ok(Message::Close(_)) => {
                     // The library answers this, too. A client that does not read it has gone away.
-                    let _ = timeout(CLOSE_TIMEOUT, self.flushed()).await;
+                    let _ = timeout(CLIENT_CLOSE_TIMEOUT, self.flushed()).await;
                     return None;
                 }
                 Err(error) => return problem(&error),
@@ -180,8 +368,8 @@ async fn write(
     loop {
         let sent = tokio::select! {
             line = queue.next() => match line {
-                Some(OutputLine { text, receipt, room: _room }) => {
-                    let sent = sink.send(Message::text(text)).await;
+                Some(QueuedLine { line, receipt, room: _room }) => {
+                    let sent = sink.send(message_of(&line)).await;
                     pings.sent.extend(receipt);
                     sent
                 }
@@ -217,12 +405,19 @@ async fn write(
     }
 }
 
+/// A line as a message, which needs no end.
+fn message_of(line: &Bytes) -> Message {
+    let text = line.slice(..line.len().saturating_sub(1));
+    // What we write is UTF-8.
+    Utf8Bytes::try_from(text.clone()).map_or_else(|_| Message::Binary(text), Message::Text)
+}
+
 /// One ping is under way at once, and stands for all that was sent before it.
 #[derive(Default)]
 struct Pings {
-    /// Of messages after the last ping.
+    /// The receipts of messages after the last ping.
     sent: Vec<Receipt>,
-    /// Of messages before it.
+    /// The receipts of messages before it.
     asked: Vec<Receipt>,
     number: u64,
 }
@@ -251,6 +446,11 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+
+    #[test]
+    fn a_key_is_accepted_as_the_rfc_shows() {
+        assert_eq!(accept_of(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
 
     #[test]
     fn a_receipt_is_given_with_the_answer_to_the_ping_after_its_message() {

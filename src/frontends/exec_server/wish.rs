@@ -2,12 +2,16 @@
 //!
 //! The client's wish is no boundary: the boundary is the profile of the session. So a wish for more than the profile gives changes
 //! nothing, and a wish for less than it gives never passes as met when it is not.
+//!
+//! A client can name a link. What it wishes is about the place to which the link leads in the sandbox, and about the link.
 
 use serde_json::Value;
 
 use super::{
-    message::{ErrorCode, RpcError},
-    uri,
+    errors::{ErrorCode, RpcError},
+    file_programs::{self, MissingFiles},
+    message,
+    session::ExecSession,
 };
 use crate::printable;
 
@@ -98,7 +102,7 @@ impl Wish {
     }
 
     /// The same wish, which is also about where the user's own links to the roots lead: each is a name and a root.
-    pub(super) fn with_linked_roots(mut self, linked: &[(String, String)]) -> Self {
+    fn with_linked_roots(mut self, linked: &[(String, String)]) -> Self {
         for entry in self.files.iter_mut().flatten() {
             let real = |path: &String| {
                 let (name, root) = linked.iter().find(|(name, _)| is_below(path, name))?;
@@ -111,14 +115,14 @@ impl Wish {
     }
 
     /// The paths that the client names to do without something there. They can have links in them.
-    pub(super) fn named_exceptions(&self) -> Vec<String> {
+    fn named_exceptions(&self) -> Vec<String> {
         let entries = self.files.iter().flatten();
         let exceptions = entries.filter(|entry| entry.is_named && entry.access != Access::Write);
         exceptions.flat_map(|entry| entry.paths.clone()).collect()
     }
 
     /// The same wish, which is also about where the [`Wish::named_exceptions`] really are, in their order.
-    pub(super) fn with_real_paths(mut self, real: Vec<String>) -> Self {
+    fn with_real_paths(mut self, real: Vec<String>) -> Self {
         let mut real = real.into_iter();
         let entries = self.files.iter_mut().flatten();
         for entry in entries.filter(|entry| entry.is_named && entry.access != Access::Write) {
@@ -271,7 +275,7 @@ struct Directories {
 
 impl Directories {
     fn of(sandbox: &Value) -> Result<Self, RpcError> {
-        let path = |uri: &Value, field| plain(uri::path_of(uri.as_str().unwrap_or_default(), field)?);
+        let path = |uri: &Value, field| plain(message::path_of(uri.as_str().unwrap_or_default(), field)?);
         let list = |name: &str, field| match &sandbox[name] {
             Value::Null => Ok(Vec::new()),
             Value::Array(named) => named.iter().map(|uri| path(uri, field)).collect(),
@@ -301,7 +305,7 @@ fn only(object: &Value, what: &str, known: &[&str]) -> Result<(), RpcError> {
 fn absolute(path: &str) -> Result<String, RpcError> {
     match path.starts_with('/') {
         true => Ok(path.to_owned()),
-        false => uri::path_of(path, "sandbox.permissions"),
+        false => message::path_of(path, "sandbox.permissions"),
     }
 }
 
@@ -335,6 +339,17 @@ fn unmet(problem: &str) -> RpcError {
 fn denied(path: &str, what: &str) -> RpcError {
     let message = format!("the client's own sandbox.permissions do not let it {what} {path}");
     RpcError::new(ErrorCode::InvalidRequest, "SANDBOX_WISH", &message)
+}
+
+/// What a request's `sandbox` says. Runs a command in the sandbox if it names exceptions, and only then.
+pub(super) async fn wish_of(session: &ExecSession, sandbox: Option<&Value>) -> Result<Wish, RpcError> {
+    let wish = Wish::of(sandbox, &session.roots)?.with_linked_roots(&session.linked);
+    let exceptions = wish.named_exceptions();
+    if exceptions.is_empty() {
+        return Ok(wish);
+    }
+    let real = file_programs::real_paths(session, &exceptions, MissingFiles::Allowed).await?;
+    Ok(wish.with_real_paths(real))
 }
 
 #[cfg(test)]

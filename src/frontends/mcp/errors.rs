@@ -2,15 +2,24 @@
 //! programs.
 //!
 //! Tells errors apart by the gateway's code and reason, never by the text of a message.
+//!
+//! Requests whose parameters the library cannot read it hands on as requests of methods that it does not know: these are told apart here.
 
-use rmcp::model::{CallToolResult, ContentBlock, MetaObject};
+use rmcp::{
+    ErrorData,
+    model::{
+        CallToolRequestParams, CallToolResult, CancelTaskParams, ContentBlock, CustomRequest, ErrorCode,
+        GetTaskParams, InitializeRequestParams, MetaObject, PaginatedRequestParams, UpdateTaskParams,
+    },
+};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tonic::{Code, Status};
 
 use crate::{
     client::{
-        advice_when_denied, advice_when_not_started, bad_field_of, details_of, is_unanswered,
-        may_have_been_received, message_with_field, message_with_rule, reason_or_code_of,
+        advice_when_denied, advice_when_not_started, details_of, is_unanswered, may_have_been_received,
+        message_with_bad_field, message_with_rule, reason_or_code_of,
     },
     printable,
 };
@@ -19,6 +28,8 @@ use crate::{
 const MESSAGE_MAX_BYTES: usize = 2_048;
 /// The member of `_meta` that is Provost's.
 pub(super) const META: &str = "provost";
+/// The longest problem of parameters that is told, in bytes.
+const PROBLEM_MAX_BYTES: usize = 512;
 
 /// Why a tool did not do what it was asked.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +68,7 @@ impl ToolError {
         Self::new("NO_ROOT", message)
     }
 
-    /// Of a command that is not there, or not in this session.
+    /// There is no such command, or not in this session.
     pub(super) fn unknown_command(id: &str) -> Self {
         let id = printable::bounded_line(id, 80);
         Self::new(
@@ -91,7 +102,9 @@ impl ToolError {
                 let text = message_with_rule(status);
                 format!("Denied: {text}. Nothing was run. Advice: {}.", advice_when_denied(&reason))
             }
-            Code::InvalidArgument => format!("The arguments cannot be used: {}.", with_field(status)),
+            Code::InvalidArgument => {
+                format!("The arguments cannot be used: {}.", message_with_bad_field(status))
+            }
             Code::ResourceExhausted => {
                 format!(
                     "The command was not started: {text}. End commands that are not needed, and try again."
@@ -115,7 +128,7 @@ impl ToolError {
         }
         match status.code() {
             Code::NotFound => Self::unknown_command(id),
-            Code::InvalidArgument => Self::bad_argument(&with_field(status)),
+            Code::InvalidArgument => Self::bad_argument(&message_with_bad_field(status)),
             _ => {
                 let text = status.message().trim_end_matches('.');
                 let message = format!("The gateway could not do this: {text}.");
@@ -176,14 +189,38 @@ fn details(status: &Status) -> Map<String, Value> {
     details_of(status).into_iter().map(|(name, value)| (name, value.into())).collect()
 }
 
-fn with_field(status: &Status) -> String {
-    message_with_field(status, bad_field_of(status).as_deref())
+/// What such a request is answered with: that its parameters are wrong if the method is one of this server's.
+pub(super) fn of_parameters(request: &CustomRequest) -> ErrorData {
+    let problem = match request.method.as_str() {
+        "initialize" => problem::<InitializeRequestParams>(request),
+        "tools/call" => problem::<CallToolRequestParams>(request),
+        "tools/list" => problem::<PaginatedRequestParams>(request),
+        "tasks/get" => problem::<GetTaskParams>(request),
+        "tasks/update" => problem::<UpdateTaskParams>(request),
+        "tasks/cancel" => problem::<CancelTaskParams>(request),
+        unknown => {
+            let unknown = printable::bounded_line(unknown, PROBLEM_MAX_BYTES).into_owned();
+            return ErrorData::new(ErrorCode::METHOD_NOT_FOUND, unknown, None);
+        }
+    };
+    let message = format!("the parameters of {} cannot be read: {problem}", request.method);
+    ErrorData::invalid_params(printable::bounded_line(&message, PROBLEM_MAX_BYTES).into_owned(), None)
+}
+
+fn problem<T: DeserializeOwned>(request: &CustomRequest) -> String {
+    match request.params_as::<T>() {
+        Err(error) => error.to_string(),
+        Ok(None) => "they are missing".to_owned(),
+        // It is what stands around them.
+        Ok(Some(_)) => "they are malformed".to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
 
+    use serde_json::json;
     use tonic_types::{ErrorDetails, StatusExt as _};
 
     use super::*;
@@ -216,5 +253,26 @@ mod tests {
         assert_eq!(ToolError::not_started(&away).reason, "GATEWAY_AWAY");
         let lost = Status::from_error(Box::new(std::io::Error::from(std::io::ErrorKind::BrokenPipe)));
         assert_eq!(ToolError::not_started(&lost).reason, "GATEWAY_LOST");
+    }
+
+    #[test]
+    fn parameters_that_are_wrong_are_told_apart_from_a_method_that_is_not_there() {
+        for (method, params, code, said) in [
+            ("tools/call", Some(json!({ "name": 5 })), ErrorCode::INVALID_PARAMS, "invalid type"),
+            (
+                "tools/call",
+                Some(json!({ "name": "x", "arguments": [] })),
+                ErrorCode::INVALID_PARAMS,
+                "invalid type",
+            ),
+            ("tools/call", Some(json!({})), ErrorCode::INVALID_PARAMS, "missing field `name`"),
+            ("tools/call", None, ErrorCode::INVALID_PARAMS, "they are missing"),
+            ("tasks/get", None, ErrorCode::INVALID_PARAMS, "they are missing"),
+            ("prompts/get", None, ErrorCode::METHOD_NOT_FOUND, "prompts/get"),
+        ] {
+            let answer = of_parameters(&CustomRequest::new(method, params.clone()));
+            assert_eq!(answer.code, code, "{method} {params:?}: {answer:?}");
+            assert!(answer.message.contains(said), "{method} {params:?}: {answer:?}");
+        }
     }
 }

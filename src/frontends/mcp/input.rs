@@ -168,18 +168,15 @@ async fn write_piece(
         let request = request.clone();
         let answered = match request.offset {
             // What was taken at this offset is not taken twice.
-            Some(_) => {
-                let written = client.call(|client| {
-                    let request = request.clone();
-                    async move { client.terminals.clone().write_input(request).await }
-                });
-                written.await
-            }
+            Some(_) => client.write_input(request).await,
             // Once: input that was written twice is another input.
-            None => client.client().terminals.write_input(request).await,
+            None => {
+                let written = client.client().terminals.write_input(request).await;
+                written.map(|answer| answer.into_inner().written_bytes)
+            }
         };
         match answered {
-            Ok(answer) => return Ok(answer.into_inner().written_bytes),
+            Ok(written) => return Ok(written),
             // Nothing of it was taken.
             Err(status) if waits && reason_of(&status) == "INPUT_BUSY" => sleep(BUSY_PAUSE).await,
             Err(status) => return Err(status),
@@ -194,17 +191,8 @@ fn is_end_of_command(status: &Status) -> bool {
 
 async fn stop(client: &RetryingClient, terminal: &v1::Terminal) {
     loop {
-        let request = v1::KillTerminalRequest {
-            terminal_id: terminal.id.clone(),
-            session_id: terminal.session_id.clone(),
-            grace: None,
-        };
-        let killed = client.call_with_timeout(|client| {
-            let request = request.clone();
-            async move { client.terminals.clone().kill_terminal(request).await }
-        });
-        match killed.await {
-            Ok(_) => return,
+        match client.kill_terminal(&terminal.id, &terminal.session_id).await {
+            Ok(()) => return,
             // It runs on without a gateway, and waits.
             Err(status) if is_unanswered(&status) || status.code() == Code::DeadlineExceeded => {
                 sleep(RETRY_PAUSE).await;

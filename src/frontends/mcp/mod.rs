@@ -6,17 +6,11 @@
 
 #![forbid(unsafe_code)]
 
-mod arguments;
-mod elicitation;
 mod errors;
 mod http;
 mod input;
 mod output;
-mod params;
-mod progress;
 mod report;
-mod retried_call;
-mod roots;
 mod server;
 mod session;
 mod start;
@@ -26,22 +20,16 @@ mod tasks;
 mod tools;
 mod waiting;
 
-use std::{future::Future, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use rmcp::service::ServerInitializeError;
-use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
-
-pub use arguments::{READ_MAX_BYTES, WAIT_MAX};
-pub use elicitation::Approvals;
 pub use http::HttpEndpoint;
 pub use output::RESULT_MAX_BYTES;
 pub use server::CALLS_MAX;
-pub use start::COMMANDS_MAX;
+pub use start::{Approvals, COMMANDS_MAX};
+pub use stdio::{McpError, run};
+pub use tools::{READ_MAX_BYTES, WAIT_MAX};
 
-use crate::{client::Client, proto::v1::WorkspaceExtent};
-use server::McpServer;
-use stdio::StdioTransport;
+use crate::proto::v1::WorkspaceExtent;
 
 /// The longest message from a client, in bytes. A longer one is dropped, and the client told.
 pub const LINE_MAX_BYTES: usize = 4 << 20;
@@ -74,59 +62,4 @@ pub enum ClientRoots {
     Narrow,
     /// Nothing: several clients share the session.
     Ignored,
-}
-
-/// Why a client was not served.
-#[derive(Debug, thiserror::Error)]
-pub enum McpError {
-    /// The client did not begin as the protocol says.
-    #[error("the client did not open the protocol: {0}")]
-    Handshake(String),
-    /// The connection's task has failed.
-    #[error("the connection to the client has failed")]
-    Connection(#[source] tokio::task::JoinError),
-}
-
-/// Serves the client on this process's stdio until it goes away or `stopped` resolves. Returns when its session is
-/// closed.
-pub async fn run(
-    client: Client,
-    options: McpOptions,
-    stopped: impl Future<Output = ()>,
-) -> Result<(), McpError> {
-    let server = McpServer::new(client, options);
-    let cancelled = CancellationToken::new();
-    let transport = StdioTransport::new(crate::stdio::stdin(), crate::stdio::stdout());
-    let serving = serve(server.clone(), transport, cancelled.clone());
-    tokio::pin!(serving);
-    let served = tokio::select! {
-        served = &mut serving => served,
-        () = stopped => {
-            cancelled.cancel();
-            timeout(FLUSH_TIMEOUT, serving).await.unwrap_or(Ok(()))
-        }
-    };
-    if timeout(CLOSE_TIMEOUT, server.close()).await.is_err() {
-        tracing::warn!("the gateway does not say that the session is closed: it ends with this process");
-    }
-    served
-}
-
-async fn serve<R, W>(
-    server: McpServer,
-    transport: StdioTransport<R, W>,
-    cancelled: CancellationToken,
-) -> Result<(), McpError>
-where
-    R: tokio::io::AsyncRead + Send + Unpin + 'static,
-    W: tokio::io::AsyncWrite + Send + Unpin + 'static,
-{
-    match rmcp::service::serve_server_with_ct(server, transport, cancelled).await {
-        Ok(running) => running.waiting().await.map(drop).map_err(McpError::Connection),
-        // It came, said nothing and went away, or was told to: nothing was asked.
-        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => Ok(()),
-        Err(error) => {
-            Err(McpError::Handshake(crate::printable::bounded_line(&error.to_string(), 512).into_owned()))
-        }
-    }
 }

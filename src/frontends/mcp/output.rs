@@ -11,7 +11,7 @@ use crate::{
 
 /// The most output that a result shows, in bytes.
 pub const RESULT_MAX_BYTES: usize = HEAD_BYTES + TAIL_BYTES;
-/// Of a longer output: the beginning.
+/// How much of a longer output is shown: the beginning.
 const HEAD_BYTES: usize = 10 << 10;
 /// And the end, where errors are.
 const TAIL_BYTES: usize = 20 << 10;

@@ -17,21 +17,17 @@ use tonic::Status;
 
 use super::{
     McpOptions,
-    arguments::{
-        self, KillArguments, ListArguments, ReadArguments, RunArguments, StartArguments, WaitArguments,
-        WriteArguments,
-    },
-    errors::ToolError,
+    errors::{self, ToolError},
     input::{self, Inputs},
-    output, params,
-    progress::Progress,
-    report,
-    retried_call::RetriedCall,
+    output, report,
     session::{Asked, Caller, McpSession},
     start::{NewCommand, Starter},
-    tasks::Tasks,
-    tools::{self, ToolName},
-    waiting::{self, Waited},
+    tasks::{RetriedCall, Tasks},
+    tools::{
+        self, KillArguments, ListArguments, ReadArguments, RunArguments, StartArguments, ToolName,
+        WaitArguments, WriteArguments,
+    },
+    waiting::{self, Progress, Waited},
 };
 use crate::{
     client::{Client, RetryingClient},
@@ -86,14 +82,14 @@ impl McpServer {
         };
         let given = request.arguments;
         match tool {
-            ToolName::Run => self.run(arguments::parse(given)?, asked, context).await,
-            ToolName::Start => self.start(arguments::parse(given)?, asked, context).await,
-            ToolName::Read => self.read(arguments::parse(given)?).await,
-            ToolName::Wait => self.wait(arguments::parse(given)?, context).await,
-            ToolName::Write => self.write(arguments::parse(given)?, context).await,
-            ToolName::Kill => self.kill(arguments::parse(given)?, context).await,
+            ToolName::Run => self.run(tools::parse_arguments(given)?, asked, context).await,
+            ToolName::Start => self.start(tools::parse_arguments(given)?, asked, context).await,
+            ToolName::Read => self.read(tools::parse_arguments(given)?).await,
+            ToolName::Wait => self.wait(tools::parse_arguments(given)?, context).await,
+            ToolName::Write => self.write(tools::parse_arguments(given)?, context).await,
+            ToolName::Kill => self.kill(tools::parse_arguments(given)?, context).await,
             ToolName::List => {
-                let ListArguments {} = arguments::parse(given)?;
+                let ListArguments {} = tools::parse_arguments(given)?;
                 self.list().await
             }
         }
@@ -105,7 +101,7 @@ impl McpServer {
         asked: Asked,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ToolError> {
-        let wait = arguments::wait(arguments.wait_seconds)?;
+        let wait = tools::wait_time(arguments.wait_seconds)?;
         let progress = progress_of(&context);
         let command = NewCommand::to_run(&arguments);
         let terminal =
@@ -144,7 +140,7 @@ impl McpServer {
     }
 
     async fn read(&self, arguments: ReadArguments) -> Result<CallToolResult, ToolError> {
-        let length = arguments::read_length(arguments.max_bytes)?;
+        let length = tools::read_length(arguments.max_bytes)?;
         let terminal = self.find(&arguments.id).await?;
         let written = terminal.output.first().map_or(0, |position| position.next_offset);
         // The gateway would wait for bytes that are not written yet.
@@ -183,7 +179,7 @@ impl McpServer {
         arguments: WaitArguments,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ToolError> {
-        let wait = arguments::wait(arguments.wait_seconds)?;
+        let wait = tools::wait_time(arguments.wait_seconds)?;
         let terminal = self.find(&arguments.id).await?;
         match self.until(&terminal, wait, &progress_of(&context), &context).await? {
             Waited::Ended | Waited::Running => self.report(&terminal, Keep::Always).await,
@@ -221,20 +217,15 @@ impl McpServer {
     ) -> Result<CallToolResult, ToolError> {
         let terminal = self.find(&arguments.id).await?;
         let of_command = |status: Status| ToolError::of_command(&arguments.id, &status);
-        let (terminal_id, session_id) = (terminal.id.clone(), terminal.session_id.clone());
         if let Some(signal) = arguments.signal.clone() {
             let sent = format!("Sent {}.", printable::bounded_line(&signal, 40));
+            let (terminal_id, session_id) = (terminal.id.clone(), terminal.session_id);
             let request = v1::SignalTerminalRequest { terminal_id, session_id, signal };
             // Once: a signal that was sent twice is another signal.
             self.client().client().terminals.signal_terminal(request).await.map_err(of_command)?;
             return Ok(report::of_text(sent, json!({ "id": terminal.id })));
         }
-        let request = v1::KillTerminalRequest { terminal_id, session_id, grace: None };
-        let killed = self.client().call_with_timeout(|client| {
-            let request = request.clone();
-            async move { client.terminals.clone().kill_terminal(request).await }
-        });
-        killed.await.map_err(of_command)?;
+        self.client().kill_terminal(&terminal.id, &terminal.session_id).await.map_err(of_command)?;
         match self.until(&terminal, STOP_WAIT, &progress_of(&context), &context).await? {
             Waited::Ended | Waited::Running => self.report(&terminal, Keep::Always).await,
             Waited::Cancelled => Err(ToolError::cancelled()),
@@ -356,7 +347,7 @@ impl ServerHandler for McpServer {
         request: CustomRequest,
         _context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        Err(params::error(&request))
+        Err(errors::of_parameters(&request))
     }
 
     async fn get_task(

@@ -2,19 +2,27 @@
 //!
 //! Its directories are fixed when it is first opened. A gateway that has closed it, because it was told to stop
 //! everything, gets it opened again with the same ones.
+//!
+//! The directories are those that the command line allows, narrowed by those that the client works in. A client can only narrow: what it
+//! names beyond the allowed directories is left out.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use rmcp::{Peer, RoleServer, ServiceError, model::ClientCapabilities};
 use tokio::{sync::Mutex, time::timeout};
-use tonic::Code;
 
 use super::{
-    ClientRoots, McpOptions, errors::ToolError, retried_call::RetriedCall, roots, tasks::CommandTask,
+    ClientRoots, McpOptions,
+    errors::ToolError,
+    tasks::{CommandTask, RetriedCall},
 };
 use crate::{
-    client::{self, FrontEnd, RetryingClient},
-    printable,
+    client::{self, FrontEnd, RetryingClient, client_label},
+    file_uri, printable,
     proto::v1,
 };
 
@@ -22,10 +30,9 @@ use crate::{
 const ROOTS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many of them are read.
 const ROOTS_READ_MAX: usize = 64;
-/// The longest name of a client that becomes a label, in bytes.
-const CLIENT_NAME_MAX_BYTES: usize = 128;
 /// The label with the client's name, as it says itself.
 const CLIENT_LABEL: &str = "mcp.client";
+
 /// Who calls, as far as it has said so.
 pub(super) struct Caller {
     pub(super) peer: Peer<RoleServer>,
@@ -105,7 +112,7 @@ impl McpSession {
         if let Some((_, known)) = &state.roots
             && *known != real
         {
-            self.close_at_gateway(id).await;
+            self.close_at_gateway(&id).await;
             return Err(ToolError::no_root(
                 "Nothing was run: the workspace is another directory than before.",
             ));
@@ -122,46 +129,32 @@ impl McpSession {
             state.id.take()
         };
         if let Some(session_id) = opened {
-            self.close_at_gateway(session_id).await;
+            self.close_at_gateway(&session_id).await;
         }
     }
 
-    async fn close_at_gateway(&self, session_id: String) {
-        let request = v1::CloseSessionRequest { session_id };
-        match self.client.client().sessions.close_session(request).await {
-            Ok(_) => {}
-            Err(status) if status.code() == Code::NotFound => {}
+    async fn close_at_gateway(&self, session_id: &str) {
+        if let Err(status) = self.client.client().close_session(session_id).await {
             // It ends with this process too.
-            Err(status) => tracing::warn!(error = %status, "cannot close the session"),
+            tracing::warn!(error = %status, "cannot close the session");
         }
     }
 
     async fn open_at_gateway(&self, roots: &[PathBuf], caller: &Caller) -> Result<v1::Session, ToolError> {
-        let name = caller.name.as_deref().filter(|name| !name.is_empty());
-        let name = name.map(|name| {
-            (
-                CLIENT_LABEL.to_owned(),
-                printable::truncate(&printable::line(name), CLIENT_NAME_MAX_BYTES).to_owned(),
-            )
-        });
+        let label = caller.name.as_deref().and_then(|name| client_label(CLIENT_LABEL, name));
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         let request = FrontEnd::Mcp.sign(v1::CreateSessionRequest {
             roots: roots.iter().map(text).collect(),
             read_only_roots: self.read_only.iter().map(text).collect(),
             extent: self.extent.into(),
-            labels: name.into_iter().collect(),
+            labels: label.into_iter().collect(),
             profile: self.profile.clone(),
             ssh_agent: client::ssh_agent_socket(),
             lifetime: v1::Lifetime::OwnerProcess.into(),
             request_id: ulid::Ulid::generate().to_string(),
             ..Default::default()
         });
-        let opened = self.client.call_with_timeout(|client| {
-            let request = request.clone();
-            async move { client.sessions.clone().create_session(request).await }
-        });
-        let opened = opened.await.map_err(|status| ToolError::not_started(&status))?;
-        Ok(opened.into_inner().session.unwrap_or_default())
+        self.client.open_session(request).await.map_err(|status| ToolError::not_started(&status))
     }
 
     /// The allowed directories, as far as the client works in them.
@@ -181,14 +174,14 @@ impl McpSession {
                 return Err(ToolError::no_root("The client has not named its roots in time. Try again."));
             }
         };
-        let real: Vec<PathBuf> =
-            named.iter().filter_map(|uri| roots::path_of(uri)?.canonicalize().ok()).collect();
+        let real: Vec<PathBuf> = named
+            .iter()
+            .filter_map(|uri| Path::new(&file_uri::path_of(uri).ok()?).canonicalize().ok())
+            .collect();
         let allowed: Vec<_> = self.allowed.iter().filter_map(|root| root.canonicalize().ok()).collect();
         // By the user's own names for them: a command can have made a link of the client's.
-        let narrowed: Vec<PathBuf> = roots::narrowed(&allowed, &real)
-            .into_iter()
-            .map(|root| roots::named(root, &self.allowed))
-            .collect();
+        let narrowed: Vec<PathBuf> =
+            narrowed(&allowed, &real).into_iter().map(|root| named_below(root, &self.allowed)).collect();
         if narrowed.is_empty() {
             let show = |paths: &mut dyn Iterator<Item = String>| paths.collect::<Vec<_>>().join(", ");
             return Err(ToolError::no_root(&format!(
@@ -207,4 +200,56 @@ impl McpSession {
 async fn roots_of(peer: &Peer<RoleServer>) -> Result<Vec<String>, ServiceError> {
     let listed = peer.list_roots().await?;
     Ok(listed.roots.into_iter().take(ROOTS_READ_MAX).map(|root| root.uri).collect())
+}
+
+/// What lies both in an allowed directory and in one of the client's, each directory once.
+fn narrowed(allowed: &[PathBuf], client: &[PathBuf]) -> Vec<PathBuf> {
+    let mut roots: Vec<PathBuf> = Vec::new();
+    for of_client in client {
+        for allowed in allowed {
+            let inner = match (of_client.starts_with(allowed), allowed.starts_with(of_client)) {
+                (true, _) => of_client,
+                (false, true) => allowed,
+                (false, false) => continue,
+            };
+            if !roots.iter().any(|root| inner.starts_with(root)) {
+                roots.retain(|root| !root.starts_with(inner));
+                roots.push(inner.clone());
+            }
+        }
+    }
+    roots
+}
+
+/// A directory by the name that it has below one of these, which links may lead to.
+fn named_below(real: PathBuf, names: &[PathBuf]) -> PathBuf {
+    let below = |name: &PathBuf| Some(name.join(real.strip_prefix(name.canonicalize().ok()?).ok()?));
+    names.iter().find_map(below).map_or(real.clone(), |named| named.components().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(paths: &[&str]) -> Vec<PathBuf> {
+        paths.iter().map(PathBuf::from).collect()
+    }
+
+    #[test]
+    fn a_client_narrows_and_never_widens() {
+        let allowed = paths(&["/work/a", "/work/b"]);
+        for (client, roots) in [
+            (&["/work/a/sub"][..], &["/work/a/sub"][..]),
+            (&["/work"], &["/work/a", "/work/b"]),
+            (&["/work/a", "/etc"], &["/work/a"]),
+            (&["/work/a/x", "/work/a"], &["/work/a"]),
+            (&["/work/a", "/work/a/x"], &["/work/a"]),
+            (&["/work/abc", "/"], &["/work/a", "/work/b"]),
+            (&["/etc"], &[]),
+            (&["/work/ab"], &[]),
+            (&[], &[]),
+        ] {
+            assert_eq!(narrowed(&allowed, &paths(client)), paths(roots), "{client:?}");
+        }
+    }
 }

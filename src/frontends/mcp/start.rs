@@ -1,28 +1,40 @@
 //! From a tool's arguments to a command at the gateway: the session opened, finished commands removed when there are too
 //! many, the person asked where a rule asks and the command line lets the client answer.
 //!
-//! A request that is cancelled on the way leaves nothing running.
+//! A request that is cancelled on the way leaves nothing running. The
+//! person is asked by the protocol's elicitation, and only if the command line says so: the client is the agent, and may answer for the
+//! person. An answer that is not a clear yes is no.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tokio::sync::oneshot;
+use rmcp::model::{
+    BooleanSchema, ClientResult, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction,
+    ElicitationSchema, PrimitiveSchemaDefinition, ServerRequest,
+};
+use tokio::{sync::oneshot, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 use ulid::Ulid;
 
 use super::{
-    arguments::{RunArguments, StartArguments},
-    elicitation::{self, Answer, Approvals},
     errors::ToolError,
-    session::{Caller, McpSession},
+    session::{Asked, Caller, McpSession},
+    tools::{RunArguments, StartArguments},
 };
 use crate::{
-    client::{self, RetryingClient, detail_of, reason_of},
-    proto::v1::{self, create_terminal_request::Command},
+    client::{self, Client, RetryingClient, detail_of, reason_of},
+    printable,
+    proto::v1::{self, ApprovalDecision, ResolveApprovalRequest, create_terminal_request::Command},
 };
 
 /// Commands of a client that run, or have ended and can be read.
 pub const COMMANDS_MAX: usize = 64;
+/// How long a person at the client may take. The gateway's own time, which may be shorter, ends the question too.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
+/// The longest command that a person is shown, in bytes.
+const COMMAND_SHOWN_BYTES: usize = 2_048;
+/// The field of the form that a person fills in.
+const FIELD: &str = "approve";
 
 /// A command that is to be started.
 #[derive(Debug, Clone)]
@@ -162,12 +174,12 @@ impl Starter {
         let (Some(approval), "APPROVAL_REQUIRED") = (approval, reason_of(&refused).as_str()) else {
             return Err(refused);
         };
-        let decision = match elicitation::ask(caller, &approval, &command.shown(), refused.message()).await {
+        let decision = match ask(caller, &approval, &command.shown(), refused.message()).await {
             Answer::Yes => v1::ApprovalDecision::Approve,
             Answer::No => v1::ApprovalDecision::Deny,
             Answer::None => return Err(refused),
         };
-        match elicitation::resolve(&self.client.client(), &approval, decision).await {
+        match resolve(&self.client.client(), &approval, decision).await {
             Ok(()) => {}
             // Others were faster, or this user may not answer: sent again, the request gets the gateway's word.
             Err(status) => tracing::info!(error = %status, "the answer was not taken"),
@@ -184,11 +196,7 @@ impl Starter {
         let (give, taken) = oneshot::channel();
         let starter = self.clone();
         tokio::spawn(async move {
-            let created = starter.client.call(|client| {
-                let request = request.clone();
-                async move { client.terminals.clone().create_terminal(request).await }
-            });
-            let created = created.await.map(|answer| answer.into_inner().terminal.unwrap_or_default());
+            let created = starter.client.create_terminal(request).await;
             if let Err(Ok(unclaimed)) = give.send(created) {
                 starter.release(unclaimed).await;
             }
@@ -198,21 +206,8 @@ impl Starter {
 
     /// Stops a command and removes it.
     pub(super) async fn release(&self, terminal: v1::Terminal) {
-        let request = v1::ReleaseTerminalRequest {
-            terminal_id: terminal.id,
-            session_id: terminal.session_id,
-            grace: None,
-        };
-        let released = self.client.call(|client| {
-            let request = request.clone();
-            async move { client.terminals.clone().release_terminal(request).await }
-        });
-        match released.await {
-            Ok(_) => {}
-            Err(status) if status.code() == Code::NotFound => {}
-            Err(status) => {
-                tracing::warn!(error = %status, "cannot remove a command: it ends with the session")
-            }
+        if let Err(status) = self.client.release_terminal(&terminal.id, &terminal.session_id).await {
+            tracing::warn!(error = %status, "cannot remove a command: it ends with the session");
         }
     }
 
@@ -245,4 +240,82 @@ impl Starter {
         }
         Ok(())
     }
+}
+
+/// Who answers when a rule asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Approvals {
+    /// Those who may, by `provost approvals`. The command is refused until they have, and can then be sent again.
+    Elsewhere,
+    /// The person at the client.
+    ByClient,
+}
+
+/// What became of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+    /// The client cannot ask, or has not answered.
+    None,
+}
+
+/// Asks the person at the client.
+async fn ask(caller: &Caller, approval: &str, command: &str, why: &str) -> Answer {
+    if caller.capabilities.as_ref().is_none_or(|capabilities| capabilities.elicitation.is_none()) {
+        return Answer::None;
+    }
+    let message = format!(
+        "A rule asks for approval of this command: {}\n\nWhy: {}",
+        printable::bounded(command, COMMAND_SHOWN_BYTES),
+        printable::bounded(why, COMMAND_SHOWN_BYTES)
+    );
+    let field = BooleanSchema::new().description("Let this command run, once");
+    let schema = ElicitationSchema::builder()
+        .required_property(FIELD, PrimitiveSchemaDefinition::Boolean(field))
+        .build();
+    let Ok(requested_schema) = schema else { return Answer::None };
+    let form = ElicitRequestParams::FormElicitationParams { meta: None, message, requested_schema };
+    let asked = async {
+        match &caller.asked {
+            Asked::Request => ask_by_request(caller, form).await,
+            Asked::Task(task) => serde_json::from_value(task.ask(form).await?).ok(),
+            Asked::Answer(call) => serde_json::from_value(call.ask(approval, form)?).ok(),
+        }
+    };
+    match timeout(ANSWER_TIMEOUT, asked).await {
+        Ok(Some(answer)) => meaning(&answer),
+        Ok(None) | Err(_) => Answer::None,
+    }
+}
+
+async fn ask_by_request(caller: &Caller, form: ElicitRequestParams) -> Option<ElicitResult> {
+    match caller.peer.send_request(ServerRequest::ElicitRequest(ElicitRequest::new(form))).await {
+        Ok(ClientResult::ElicitResult(answer)) => Some(answer),
+        Ok(_) => None,
+        Err(error) => {
+            tracing::info!(%error, "the client cannot be asked");
+            None
+        }
+    }
+}
+
+fn meaning(answer: &ElicitResult) -> Answer {
+    match answer.action {
+        ElicitationAction::Accept if answer.content.as_ref().is_some_and(|form| form[FIELD] == true) => {
+            Answer::Yes
+        }
+        _ => Answer::No,
+    }
+}
+
+/// Gives the answer to the gateway.
+async fn resolve(client: &Client, approval_id: &str, decision: ApprovalDecision) -> Result<(), Status> {
+    let request = ResolveApprovalRequest {
+        approval_id: approval_id.to_owned(),
+        decision: decision.into(),
+        comment: "by the MCP client's elicitation".to_owned(),
+        on_behalf_of: "the person at the MCP client".to_owned(),
+    };
+    client.approvals.clone().resolve_approval(request).await.map(drop)
 }

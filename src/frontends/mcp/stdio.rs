@@ -1,27 +1,28 @@
-//! Messages on a pair of streams, one a line. The library's own reader says nothing to the sender of a line that is too long, or that is
-//! no JSON; this one answers, with the id of the request where it can be found.
+//! One client on this process's stdio: messages on a pair of streams, one a line.
+//!
+//! The library's own reader says nothing to the sender of a line that is too long, or that is no JSON; this one answers, with the id of the
+//! request where it can be found.
 
-use std::{fmt, io};
+use std::io;
 
 use rmcp::{
     ErrorData, RoleServer,
     model::RequestId,
-    service::{RxJsonRpcMessage, TxJsonRpcMessage},
+    service::{RxJsonRpcMessage, ServerInitializeError, TxJsonRpcMessage},
     transport::{Transport, async_rw::AsyncRwTransport},
 };
-use serde::{
-    Deserializer as _,
-    de::{IgnoredAny, MapAccess, Visitor},
-};
-use serde_json::Value;
+use serde::de::IgnoredAny;
 use tokio::{
     io::{AsyncRead, AsyncWrite, Empty},
     task::JoinHandle,
+    time::timeout,
 };
+use tokio_util::sync::CancellationToken;
 
-use super::LINE_MAX_BYTES;
+use super::{CLOSE_TIMEOUT, FLUSH_TIMEOUT, LINE_MAX_BYTES, McpOptions, server::McpServer};
 use crate::{
-    line_reader::{InputLine, LineReader},
+    client::Client,
+    json_rpc::{InputLine, LineReader, Peeked},
     printable,
 };
 
@@ -30,8 +31,63 @@ const PROBLEM_MAX_BYTES: usize = 512;
 /// Some writers put it before their first message.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
+/// Why a client was not served.
+#[derive(Debug, thiserror::Error)]
+pub enum McpError {
+    /// The client did not begin as the protocol says.
+    #[error("the client did not open the protocol: {0}")]
+    Handshake(String),
+    /// The connection's task has failed.
+    #[error("the connection to the client has failed")]
+    Connection(#[source] tokio::task::JoinError),
+}
+
+/// Serves the client on this process's stdio until it goes away or `stopped` resolves. Returns when its session is
+/// closed.
+pub async fn run(
+    client: Client,
+    options: McpOptions,
+    stopped: impl Future<Output = ()>,
+) -> Result<(), McpError> {
+    let server = McpServer::new(client, options);
+    let cancelled = CancellationToken::new();
+    let transport = StdioTransport::new(crate::stdio::stdin(), crate::stdio::stdout());
+    let serving = serve(server.clone(), transport, cancelled.clone());
+    tokio::pin!(serving);
+    let served = tokio::select! {
+        served = &mut serving => served,
+        () = stopped => {
+            cancelled.cancel();
+            timeout(FLUSH_TIMEOUT, serving).await.unwrap_or(Ok(()))
+        }
+    };
+    if timeout(CLOSE_TIMEOUT, server.close()).await.is_err() {
+        tracing::warn!("the gateway does not say that the session is closed: it ends with this process");
+    }
+    served
+}
+
+async fn serve<R, W>(
+    server: McpServer,
+    transport: StdioTransport<R, W>,
+    cancelled: CancellationToken,
+) -> Result<(), McpError>
+where
+    R: tokio::io::AsyncRead + Send + Unpin + 'static,
+    W: tokio::io::AsyncWrite + Send + Unpin + 'static,
+{
+    match rmcp::service::serve_server_with_ct(server, transport, cancelled).await {
+        Ok(running) => running.waiting().await.map(drop).map_err(McpError::Connection),
+        // It came, said nothing and went away, or was told to: nothing was asked.
+        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => Ok(()),
+        Err(error) => {
+            Err(McpError::Handshake(crate::printable::bounded_line(&error.to_string(), 512).into_owned()))
+        }
+    }
+}
+
 /// Reads and writes messages.
-pub(super) struct StdioTransport<R, W: AsyncWrite> {
+struct StdioTransport<R, W: AsyncWrite> {
     from: LineReader<R>,
     /// The library's, which is only written to.
     to: AsyncRwTransport<RoleServer, Empty, W>,
@@ -47,7 +103,7 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    pub(super) fn new(from: R, to: W) -> Self {
+    fn new(from: R, to: W) -> Self {
         Self {
             from: LineReader::new(from, LINE_MAX_BYTES),
             to: AsyncRwTransport::new_server(tokio::io::empty(), to),
@@ -111,8 +167,7 @@ fn message_of(line: &InputLine) -> Result<Option<RxJsonRpcMessage<RoleServer>>, 
         InputLine::Unfinished(_) => return Ok(None),
         InputLine::TooLong { beginning, end } => {
             let seen = Peeked::of(beginning);
-            // Of an answer it is not an id that the client has given.
-            let id = if seen.has_method { seen.request_id().or_else(|| last_id(end)) } else { None };
+            let id = seen.method.and_then(|_| request_id(&seen).or_else(|| last_id(end)));
             let problem = format!("a message may have {LINE_MAX_BYTES} bytes, and this one is longer");
             return Err(Box::new((ErrorData::invalid_request(problem, None), id)));
         }
@@ -127,13 +182,13 @@ fn message_of(line: &InputLine) -> Result<Option<RxJsonRpcMessage<RoleServer>>, 
 /// What a line that cannot be read is answered with; none if it is a notification.
 fn not_read(bytes: &[u8], error: &serde_json::Error) -> Option<Refusal> {
     let seen = Peeked::of(bytes);
-    let id = if seen.has_method { seen.request_id() } else { None };
+    let id = request_id(&seen);
     let bounded = |problem: &str| printable::bounded_line(problem, PROBLEM_MAX_BYTES).into_owned();
     let error = if let Err(error) = std::str::from_utf8(bytes) {
         ErrorData::parse_error(bounded(&format!("a message must be UTF-8: {error}")), None)
     } else if let Err(error) = serde_json::from_slice::<IgnoredAny>(bytes) {
         ErrorData::parse_error(bounded(&format!("a message must be JSON: {error}")), None)
-    } else if seen.has_method && seen.id.is_none() {
+    } else if seen.method.is_some() && seen.id.is_none() {
         return None;
     } else {
         ErrorData::invalid_request(bounded(&format!("this is no message of the protocol: {error}")), None)
@@ -151,57 +206,17 @@ fn last_id(end: &[u8]) -> Option<RequestId> {
     serde_json::from_slice(value).ok()
 }
 
-/// What stands at the top of a message, as far as it can be read.
-#[derive(Debug, Default)]
-struct Peeked {
-    id: Option<Value>,
-    has_method: bool,
-}
-
-impl Peeked {
-    fn of(beginning: &[u8]) -> Self {
-        let text = match std::str::from_utf8(beginning) {
-            Ok(text) => text,
-            Err(error) => std::str::from_utf8(&beginning[..error.valid_up_to()]).unwrap_or_default(),
-        };
-        let mut seen = Self::default();
-        // That it breaks off is known; what stood before counts.
-        let _ = serde_json::Deserializer::from_str(text).deserialize_map(&mut seen);
-        seen
-    }
-
-    fn request_id(&self) -> Option<RequestId> {
-        serde_json::from_value(self.id.clone()?).ok()
-    }
-}
-
-impl<'de> Visitor<'de> for &mut Peeked {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON-RPC message")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut id = None;
-        loop {
-            let key = map.next_key::<String>()?;
-            // What stands behind a number shows that it is whole.
-            self.id = id.take().or(self.id.take());
-            match key.as_deref() {
-                None => return Ok(()),
-                Some("id") => id = Some(map.next_value()?),
-                Some("method") => self.has_method = map.next_value::<IgnoredAny>().map(|_| true)?,
-                Some(_) => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-    }
+/// The id of a request of which this is known; none of an answer, whose id the client has not given.
+fn request_id(seen: &Peeked<'_>) -> Option<RequestId> {
+    seen.method?;
+    serde_json::from_str(seen.id?.get()).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
     use rmcp::model::ErrorCode;
+    use serde_json::Value;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;

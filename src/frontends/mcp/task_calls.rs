@@ -10,14 +10,13 @@ use rmcp::{
 use tokio::time::sleep;
 
 use super::{
-    arguments::{self, RunArguments},
     errors::ToolError,
-    progress::Progress,
     server::{Keep, McpServer, caller_of, progress_of},
     session::{Asked, Caller},
     start::NewCommand,
     tasks::{CommandTask, TaskEnd, TaskState},
-    waiting::{self, Waited},
+    tools::{self, RunArguments},
+    waiting::{self, Progress, Waited},
 };
 use crate::{client::is_unanswered, printable};
 
@@ -33,8 +32,8 @@ impl McpServer {
         given: Option<JsonObject>,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ToolError> {
-        let arguments: RunArguments = arguments::parse(given)?;
-        arguments::wait(arguments.wait_seconds)?;
+        let arguments: RunArguments = tools::parse_arguments(given)?;
+        tools::wait_time(arguments.wait_seconds)?;
         let task = self.tasks.begin()?;
         let caller = Caller { asked: Asked::Task(task.clone()), ..caller_of(&context) };
         tokio::spawn(self.clone().carry_out(task.clone(), caller, arguments, progress_of(&context)));

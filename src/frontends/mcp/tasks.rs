@@ -3,14 +3,20 @@
 //!
 //! The gateway knows whether a command runs, and keeps its output. Here is what it does not know: the question before the start, and
 //! the result that the client has not asked for yet.
+//!
+//! A question can also be put by a call's answer: the client sends the call again, with what the person says. From the protocol version
+//! 2026-07-28 on this is the only way to ask while a call is under way.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rmcp::{
+    RoleServer,
     model::{
-        CallToolResult, DetailedTask, ElicitRequest, ElicitRequestParams, InputRequest, InputResponses,
-        JsonObject, Task, TaskPayload, TaskStatus,
+        CallToolRequestParams, CallToolResponse, CallToolResult, DetailedTask, ElicitRequest,
+        ElicitRequestParams, InputRequest, InputRequiredResult, InputResponses, JsonObject, ProtocolVersion,
+        Task, TaskPayload, TaskStatus,
     },
+    service::RequestContext,
     task_manager::current_timestamp,
 };
 use serde_json::Value;
@@ -18,13 +24,15 @@ use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 
-use super::{errors::ToolError, retried_call::QUESTION};
+use super::errors::ToolError;
 use crate::proto::v1;
 
 /// Tasks that are under way, or are over and can be asked for.
 pub const TASKS_MAX: usize = 64;
 /// How often a client is advised to ask.
 const POLL_INTERVAL_MS: u64 = 1_000;
+/// The key of the question in an answer. There is one at most.
+const QUESTION: &str = "approval";
 
 /// How far a task is.
 #[derive(Debug, Clone)]
@@ -186,6 +194,49 @@ impl Tasks {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a call asks, and what the person has said before it was sent again.
+#[derive(Debug, Default)]
+pub(super) struct RetriedCall {
+    /// The approval that was asked for, and the answer. Both are the client's word: the gateway knows which request the approval is for.
+    given: Option<(String, Value)>,
+    /// The approval that is asked for, and the question.
+    open: OnceLock<(String, ElicitRequestParams)>,
+}
+
+impl RetriedCall {
+    /// `None`: the client speaks a version in which it is asked by requests.
+    pub(super) fn of(
+        request: &mut CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Option<Arc<Self>> {
+        let version = context.meta.protocol_version()?;
+        (version.as_str() >= ProtocolVersion::V_2026_07_28.as_str()).then(|| {
+            let answer = request.input_responses.take().and_then(|mut given| given.remove(QUESTION));
+            Arc::new(Self { given: request.request_state.take().zip(answer), open: OnceLock::new() })
+        })
+    }
+
+    /// What the person has said to the question for this approval. Without an answer the question is put.
+    pub(super) fn ask(&self, approval: &str, form: ElicitRequestParams) -> Option<Value> {
+        match &self.given {
+            Some((asked, answer)) if asked == approval => Some(answer.clone()),
+            _ => {
+                // A call starts one command, which is asked for once.
+                let _ = self.open.set((approval.to_owned(), form));
+                None
+            }
+        }
+    }
+
+    /// The answer that puts the question, if there is one.
+    pub(super) fn question(&self) -> Option<CallToolResponse> {
+        let (approval, form) = self.open.get()?.clone();
+        let question = InputRequest::Elicitation(ElicitRequest::new(form));
+        let questions = [(QUESTION.to_owned(), question)].into();
+        Some(CallToolResponse::InputRequired(InputRequiredResult::new(Some(questions), Some(approval))))
+    }
 }
 
 #[cfg(test)]

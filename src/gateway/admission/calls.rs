@@ -1,9 +1,7 @@
 //! Admits calls: each needs a slot in its user's share, and room for the bytes of its request and its response.
 //!
-//! The length of a request counts when it is announced, before memory is allocated for it. A request that is too slow,
-//! or arrives in too many small pieces, is refused. This module reads no message.
-
-mod refusals;
+//! The length of a request counts when it is announced, before memory is allocated for it. A request that is too slow, or arrives in too
+//! many small pieces, is refused. This module reads no message, and a call may be refused before it is looked at.
 
 use std::{
     pin::Pin,
@@ -28,14 +26,12 @@ use tonic::{
 };
 use tower::{Layer, Service};
 
-use refusals::{BodyRefusal, message_too_long, status};
-
 use super::{
     responses::CountedResponse,
     scheduler::{CallQueue, ScheduledCall},
     shares::{Admission, CallRefusal, CallSlot, UserShare},
 };
-use crate::session::Peer;
+use crate::{counters::Label, grpc::errors, session::Peer};
 
 /// The largest request: one frame of the control protocol holds it, with room for what the gateway adds.
 pub(in super::super) const REQUEST_MAX_BYTES: usize = 3 << 20;
@@ -219,7 +215,7 @@ struct CountedBody {
     held: Arc<HeldRequestBytes>,
     admission: Arc<Admission>,
     prefix: Vec<u8>,
-    /// Of what was counted ahead, what has not arrived.
+    /// How much of what was counted ahead has not arrived.
     announced: u64,
     arrived: u64,
     chunks: u64,
@@ -245,7 +241,7 @@ impl CountedBody {
         }
     }
 
-    /// Of a caller who goes on sending. Its first message must arrive in time. Of the others one is held at a time: the next
+    /// The limits of a caller who goes on sending. The first message must arrive in time. One of the others is held at a time: the next
     /// is taken when the terminal has taken it.
     fn continuous(self) -> Self {
         Self { message_max: Some(CONTINUOUS_MESSAGE_MAX_BYTES), ..self }
@@ -331,7 +327,7 @@ impl hyper::body::Body for CountedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
         match Pin::new(&mut this.body).poll_frame(context) {
-            // Of a caller who goes on sending the first message has arrived.
+            // The first message of a caller who goes on sending has arrived.
             Poll::Pending if this.message_max.is_some() && this.arrived > 0 => Poll::Pending,
             Poll::Pending => {
                 let limit = this.timeout.get_or_insert_with(|| Box::pin(sleep(BODY_TIMEOUT)));
@@ -359,6 +355,55 @@ impl hyper::body::Body for CountedBody {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+}
+
+/// Why a request's body is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BodyRefusal {
+    /// For what its user may have.
+    Share(CallRefusal),
+    /// One of the messages that follow one another has more bytes than one may have.
+    MessageTooLong { bytes: u64, max: u64 },
+}
+
+impl From<CallRefusal> for BodyRefusal {
+    fn from(refusal: CallRefusal) -> Self {
+        Self::Share(refusal)
+    }
+}
+
+/// A message of a caller who goes on sending.
+fn message_too_long(bytes: u64, max: u64) -> Status {
+    let message = format!(
+        "a message of a call that goes on may have {max} bytes with all its fields, and this one has {bytes}: send it in \
+         pieces"
+    );
+    errors::share_reached("message_bytes", max, message)
+}
+
+/// What a caller is told.
+fn status(refusal: CallRefusal, share: &UserShare) -> Status {
+    let (cap, message) = match refusal {
+        CallRefusal::Slow => return errors::request_too_slow(BODY_TIMEOUT.as_secs()),
+        CallRefusal::Calls => {
+            let cap = share.calls_max as u64;
+            (cap, format!("{cap} calls of this user are under way, the most there may be"))
+        }
+        CallRefusal::RequestBytes => {
+            let cap = share.request_bytes_max;
+            (cap, format!("this user's requests that are under way may have {cap} bytes together"))
+        }
+        CallRefusal::ResponseBytes => {
+            let cap = share.responses.max();
+            (cap, format!("this user's callers have not taken {cap} bytes of answers, the most there may be"))
+        }
+        CallRefusal::Pieces => {
+            let message =
+                format!("pieces of a request beyond {PIECES_FREE} must have {PIECE_MIN_BYTES} bytes");
+            (PIECES_FREE, message)
+        }
+    };
+    errors::share_reached(refusal.label(), cap, message)
 }
 
 #[cfg(test)]
@@ -389,5 +434,12 @@ mod tests {
         assert!(seen > 20, "{seen} calls are described");
         let reflection = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
         assert_eq!(ResponseKind::of(reflection), ResponseKind::Streaming);
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_is_told_its_length_and_the_bound() {
+        let status = message_too_long(CONTINUOUS_MESSAGE_MAX_BYTES + 1, CONTINUOUS_MESSAGE_MAX_BYTES);
+        assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+        assert!(status.message().contains("65600 bytes") && status.message().contains("65601"), "{status}");
     }
 }

@@ -1,26 +1,37 @@
-//! A connection: the credentials of its user, its slot in the user's share, how fast it is read, and the processor time that it
-//! takes.
+//! A connection: the credentials of its user, its slot in the user's share, how fast it is read, and the processor time that it takes.
 //!
-//! It is not read while the frames of its user cost more than allowed; the full socket buffer then slows the client
-//! down. Before a read it waits once, and not for long, for what its user owes of processor time. It is read in small pieces, because
-//! all that a read has brought is worked off in one go. A connection that does not start with HTTP/2 in time is closed.
+//! It is not read while the frames of its user cost more than allowed; the full socket buffer then slows the client down. Before a read it
+//! waits once, and not for long, for what its user owes of processor time. It is read in small pieces, because all that a read has brought
+//! is worked off in one go. A connection that does not start with HTTP/2 in time is closed.
 //!
-//! With its first byte it may bring a descriptor that a command of its caller is to read (docs/internals/decisions/0470). It is kept if it can only be
-//! read and to close it never waits; no other one is kept, and what comes later is closed by the kernel.
+//! With its first byte it may bring a descriptor that a command of its caller is to read (docs/internals/decisions/0470). It is kept if it
+//! can only be read and to close it never waits; no other one is kept, and what comes later is closed by the kernel.
+//!
+//! The HTTP/2 library gives no hook around its work (frames read, written, taken apart and put together), but all of it happens between one
+//! read or write of the connection and the next. A read or write that must wait ends the connection's turn on its thread: what the thread
+//! does after it is not counted. The costs of frames are added up from the nine bytes of their headers (RFC 9113, 4.1). The library handles
+//! the frames, and closes a connection that does not speak HTTP/2.
+//!
+//! A client whose connection is closed before anything was read from it is sent a GOAWAY frame with the reason, once and without blocking.
+//! If it cannot receive that, the connection is closed without a reason.
 
 use std::{
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     pin::Pin,
     sync::{
         Arc,
         atomic::Ordering::{AcqRel, Acquire},
     },
     task::{Context, Poll, ready},
+    thread::{self, ThreadId},
     time::Duration,
 };
 
-use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl};
+use nix::{
+    fcntl::{FcntlArg, OFlag, SealFlag, fcntl},
+    sys::socket::{MsgFlags, send},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
     net::UnixStream,
@@ -28,15 +39,10 @@ use tokio::{
 };
 use tonic::transport::server::Connected;
 
-use super::{
-    connection_clock::ConnectionClock,
-    frames::FrameMeter,
-    goaway::send_goaway,
-    shares::{Admission, ConnectionRefusal, ConnectionSlot},
-};
+use super::shares::{Admission, ConnectionRefusal, ConnectionSlot};
 use crate::{
     session::{GivenInput, Peer, Principal},
-    sys::fdpass,
+    sys::{fdpass, own_process::thread_cpu_time},
 };
 
 /// A client must have begun with HTTP/2 in this time.
@@ -306,6 +312,144 @@ impl AsyncWrite for Connection {
     }
 }
 
+/// After so much of it in one turn a connection lets others have theirs.
+const TURN: Duration = Duration::from_micros(100);
+
+/// The clock of one connection.
+#[derive(Debug, Default)]
+pub(super) struct ConnectionClock {
+    /// The thread's time at the last read or write of this turn.
+    last: Option<(ThreadId, Duration)>,
+    /// Spent in this turn.
+    turn: Duration,
+}
+
+impl ConnectionClock {
+    /// A read or write begins: the time since the one before it in the same turn.
+    pub(super) fn lap(&mut self) -> Duration {
+        self.lap_at(thread::current().id(), thread_cpu_time())
+    }
+
+    /// The turn ends here.
+    pub(super) fn end_turn(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether this turn has been long enough.
+    pub(super) fn is_over(&self) -> bool {
+        self.turn >= TURN
+    }
+
+    fn lap_at(&mut self, thread: ThreadId, now: Duration) -> Duration {
+        let before = self.last.replace((thread, now));
+        let spent = match before {
+            Some((same, then)) if same == thread => now.saturating_sub(then),
+            // Moved to another thread: its turn had ended, and nothing was seen of that.
+            Some(_) => {
+                self.turn = Duration::ZERO;
+                Duration::ZERO
+            }
+            None => Duration::ZERO,
+        };
+        self.turn += spent;
+        spent
+    }
+}
+
+/// The bytes that a client's connection begins with (RFC 9113, 3.4).
+const PREFACE_BYTES: usize = 24;
+const HEAD_BYTES: usize = 9;
+/// A DATA frame shorter than this, which does not end its stream, costs more.
+const SMALL_BYTES: u32 = 64;
+
+/// Where in the bytes of a connection a reader is.
+#[derive(Debug, Default)]
+pub(super) struct FrameMeter {
+    preface: usize,
+    head: [u8; HEAD_BYTES],
+    head_len: usize,
+    payload_left: usize,
+    begun: bool,
+}
+
+impl FrameMeter {
+    /// Whether the preface and the head of a first frame have come.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
+    /// Goes over bytes that have arrived, and returns what the frames that begin in them cost.
+    pub(super) fn count(&mut self, mut bytes: &[u8]) -> u32 {
+        let mut units = 0_u32;
+        let preface = bytes.len().min(PREFACE_BYTES - self.preface);
+        self.preface += preface;
+        bytes = &bytes[preface..];
+        while !bytes.is_empty() {
+            let payload = bytes.len().min(self.payload_left);
+            self.payload_left -= payload;
+            bytes = &bytes[payload..];
+            let head = bytes.len().min(HEAD_BYTES - self.head_len);
+            if self.payload_left > 0 || head == 0 {
+                continue;
+            }
+            self.head[self.head_len..self.head_len + head].copy_from_slice(&bytes[..head]);
+            self.head_len += head;
+            bytes = &bytes[head..];
+            if self.head_len == HEAD_BYTES {
+                let [high, mid, low, kind, flags, ..] = self.head;
+                let length = u32::from_be_bytes([0, high, mid, low]);
+                units = units.saturating_add(cost(kind, flags, length));
+                self.payload_left = length as usize;
+                self.head_len = 0;
+                self.begun = true;
+            }
+        }
+        units
+    }
+}
+
+/// What a frame costs, about in the time that it takes to handle it. Frames that callers need few of cost more than
+/// their time.
+fn cost(kind: u8, flags: u8, length: u32) -> u32 {
+    const END_STREAM: u8 = 1;
+    match kind {
+        // DATA, and crumbs of it.
+        0 if length < SMALL_BYTES && flags & END_STREAM == 0 => 12,
+        0 => 1,
+        // HEADERS: a call.
+        1 => 8,
+        // PRIORITY, PING.
+        2 | 6 => 5,
+        // WINDOW_UPDATE: one for each few pieces of output that a client takes.
+        8 => 1,
+        // CONTINUATION.
+        9 => 5,
+        // RST_STREAM, SETTINGS, PUSH_PROMISE, GOAWAY, unknown ones.
+        _ => 20,
+    }
+}
+
+/// ENHANCE_YOUR_CALM (RFC 9113, 7).
+const ENHANCE_YOUR_CALM: u32 = 0xb;
+
+/// Sends a server's preface and a GOAWAY with this message.
+pub(super) fn send_goaway(socket: &impl AsFd, message: &str) {
+    // A client that has gone already is closed as well.
+    let _ =
+        send(socket.as_fd().as_raw_fd(), &frames(message), MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+}
+
+fn frames(message: &str) -> Vec<u8> {
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let length = u32::try_from(8 + message.len()).unwrap_or(u32::MAX).to_be_bytes();
+    let mut bytes = SETTINGS.to_vec();
+    bytes.extend([length[1], length[2], length[3], 7, 0, 0, 0, 0, 0]);
+    bytes.extend(0_u32.to_be_bytes());
+    bytes.extend(ENHANCE_YOUR_CALM.to_be_bytes());
+    bytes.extend(message.as_bytes());
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
@@ -339,5 +483,52 @@ mod tests {
         }
         assert!(begun.elapsed() >= debt, "it has waited for {debt:?}, more than once");
         owing.abort();
+    }
+
+    #[test]
+    fn only_what_one_thread_does_within_a_turn_is_counted() {
+        let (mut clock, here) = (ConnectionClock::default(), thread::current().id());
+        let elsewhere = thread::spawn(|| thread::current().id()).join().unwrap();
+        let at = Duration::from_micros;
+        assert_eq!(clock.lap_at(here, at(1_000)), Duration::ZERO, "nothing is known of before");
+        assert_eq!(clock.lap_at(here, at(1_060)), at(60));
+        assert!(!clock.is_over());
+        assert_eq!(clock.lap_at(here, at(1_100)), at(40));
+        assert!(clock.is_over());
+        clock.end_turn();
+        assert_eq!(clock.lap_at(here, at(9_000)), Duration::ZERO, "others had the thread meanwhile");
+        assert_eq!(clock.lap_at(here, at(9_100)), at(100));
+        assert_eq!(clock.lap_at(elsewhere, at(50)), Duration::ZERO, "another thread has another clock");
+        assert_eq!(clock.lap_at(elsewhere, at(60)), at(10));
+    }
+
+    fn frame(kind: u8, flags: u8, payload: usize) -> Vec<u8> {
+        let length = u32::try_from(payload).unwrap().to_be_bytes();
+        let mut bytes = vec![length[1], length[2], length[3], kind, flags, 0, 0, 0, 1];
+        bytes.resize(HEAD_BYTES + payload, 0x55);
+        bytes
+    }
+
+    #[test]
+    fn frames_are_counted_alike_however_their_bytes_arrive() {
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        for one in [frame(4, 0, 18), frame(1, 4, 300), frame(0, 0, 1), frame(0, 1, 0), frame(6, 0, 8)] {
+            bytes.extend(one);
+        }
+        let expected = 20 + 8 + 12 + 1 + 5;
+        for piece in [1, 2, 7, 24, 33, 1_000] {
+            let mut frames = FrameMeter::default();
+            let units: u32 = bytes.chunks(piece).map(|chunk| frames.count(chunk)).sum();
+            assert_eq!(units, expected, "in pieces of {piece}");
+            assert!(frames.has_begun());
+        }
+    }
+
+    #[test]
+    fn a_connection_has_not_begun_before_the_head_of_its_first_frame() {
+        let mut frames = FrameMeter::default();
+        frames.count(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        frames.count(&frame(4, 0, 0)[..8]);
+        assert!(!frames.has_begun());
     }
 }

@@ -1,11 +1,14 @@
-//! A reserve of descriptors, for when the process has no other left.
+//! The limit of this process's descriptors (RLIMIT_NOFILE of getrlimit(2)), and a reserve for when the process has no other left.
 //!
-//! Without a free descriptor, a waiting connection can be neither accepted nor refused: the listening socket stays
-//! ready, and the accept loop spins.
+//! Without a free descriptor, a waiting connection can be neither accepted nor refused: the listening socket stays ready, and the accept
+//! loop spins.
 
 use std::{fs::File, io, os::fd::OwnedFd, time::Duration};
 
-use nix::errno::Errno;
+use nix::{
+    errno::Errno,
+    sys::resource::{Resource, getrlimit, setrlimit},
+};
 
 /// Descriptors that are held in reserve.
 const RESERVED: usize = 4;
@@ -62,4 +65,20 @@ impl DescriptorReserve {
         let errno = error.raw_os_error().map(Errno::from_raw);
         matches!(errno, Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM))
     }
+}
+
+/// Lets this process open as many files as it may, and not only as many as a shell begins with.
+pub(in super::super) fn raise_descriptor_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+        && let Err(errno) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    {
+        tracing::warn!(soft, hard, error = %errno, "the limit of open files cannot be raised");
+    }
+}
+
+/// How many descriptors this process may have open.
+pub(in super::super) fn descriptors_max() -> u64 {
+    // It cannot fail for a limit that every kernel has.
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft)
 }

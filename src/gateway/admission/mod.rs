@@ -6,19 +6,14 @@
 
 mod calls;
 mod connection;
-mod connection_clock;
-mod descriptor_limit;
 mod descriptor_reserve;
-mod frames;
-mod goaway;
-mod response_budget;
 mod responses;
 mod scheduler;
 mod shares;
-mod token_bucket;
 
 pub(super) use calls::{AdmissionLayer, REQUEST_MAX_BYTES};
 pub(super) use connection::Connection;
-pub(super) use descriptor_limit::{descriptors_max, raise_descriptor_limit};
-pub(super) use descriptor_reserve::{BACKOFF_MIN, DescriptorReserve};
+pub(super) use descriptor_reserve::{
+    BACKOFF_MIN, DescriptorReserve, descriptors_max, raise_descriptor_limit,
+};
 pub(super) use shares::{Admission, ConnectionRefusal};

@@ -15,7 +15,7 @@ use hyper::body::{Body as _, Frame, SizeHint};
 use tokio::sync::futures::OwnedNotified;
 use tonic::{Status, body::Body};
 
-use super::{response_budget::UnsentResponses, shares::CallSlot};
+use super::shares::{CallSlot, UnsentResponses};
 
 /// A whole answer up to this size is never refused. The number of calls bounds these.
 const SMALL_RESPONSE_BYTES: usize = 4 << 10;
@@ -23,7 +23,7 @@ const SMALL_RESPONSE_BYTES: usize = 4 << 10;
 /// An answer's body, with its call's place, which it holds to its end.
 pub(super) struct CountedResponse {
     body: Body,
-    /// Of an answer that comes whole.
+    /// The frame of a response that comes whole.
     first: Option<Frame<Bytes>>,
     responses: Arc<UnsentResponses>,
     /// Whether its next piece waits for room: that of a stream does.
@@ -34,12 +34,12 @@ pub(super) struct CountedResponse {
 }
 
 impl CountedResponse {
-    /// Of a stream: made as its caller takes it.
+    /// The response of a stream: made as its caller takes it.
     pub(super) fn streaming(body: Body, responses: Arc<UnsentResponses>, call: CallSlot) -> Self {
         Self { body, first: None, responses, has_backpressure: true, room_notified: None, _slot: call }
     }
 
-    /// Of a call with one answer, which is made now. `None`: there is no room for it.
+    /// The response of a call with one, which is made now. `None`: there is no room for it.
     pub(super) async fn unary(mut body: Body, answers: Arc<UnsentResponses>, call: CallSlot) -> Option<Self> {
         let had_room = answers.has_room();
         // It is there; should it not be, it comes as a stream does.

@@ -1,4 +1,5 @@
-//! The share of each user: how many connections, calls and bytes it holds, and how many it may hold.
+//! The share of each user: how many connections, calls and bytes it holds, and how many it may hold; and how many bytes of responses its
+//! callers have not taken yet.
 //!
 //! A slot of a share is given back when it is dropped.
 
@@ -14,7 +15,10 @@ use std::{
     time::Duration,
 };
 
-use super::{response_budget::UnsentResponses, scheduler::CallScheduler, token_bucket::TokenBucket};
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use super::scheduler::{CallScheduler, TokenBucket};
 use crate::{
     counters::{Counter, CounterVec, labels},
     session::Principal,
@@ -40,7 +44,7 @@ const RESPONSE_BYTES: u64 = 32 << 20;
 /// workers.
 const CPU_PER_S: f64 = 0.5;
 const CPU_BURST: f64 = 0.02;
-/// Units that the HTTP/2 frames of one user may cost in a second, and at once. `frames` has the costs.
+/// Units that the HTTP/2 frames of one user may cost in a second, and at once. `connection` has the costs.
 const FRAME_UNITS_PER_S: f64 = 100_000.0;
 const FRAME_UNITS_BURST: f64 = 200_000.0;
 /// Root and the gateway's own user have so many times as much.
@@ -236,4 +240,66 @@ impl Drop for CallSlot {
 
 fn try_increment(held: &AtomicUsize, max: usize) -> bool {
     held.fetch_update(AcqRel, Acquire, |count| (count < max).then_some(count + 1)).is_ok()
+}
+
+/// What one user's callers have not taken.
+#[derive(Debug)]
+pub(super) struct UnsentResponses {
+    held: AtomicU64,
+    max: u64,
+    room: Arc<Notify>,
+}
+
+impl UnsentResponses {
+    pub(super) fn new(max: u64) -> Arc<Self> {
+        Arc::new(Self { held: AtomicU64::new(0), max, room: Arc::default() })
+    }
+
+    pub(super) fn max(&self) -> u64 {
+        self.max
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.held.load(Acquire) < self.max
+    }
+
+    /// Notified when there may be room again.
+    pub(super) fn room(&self) -> Arc<Notify> {
+        self.room.clone()
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> u64 {
+        self.held.load(Acquire)
+    }
+
+    /// Counts bytes for as long as they exist, in whatever parts they are sent.
+    pub(super) fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        if bytes.is_empty() {
+            return bytes;
+        }
+        self.held.fetch_add(bytes.len() as u64, AcqRel);
+        Bytes::from_owner(CountedBytes { bytes, responses: self.clone() })
+    }
+}
+
+/// Bytes on their way, which are counted until this is dropped.
+struct CountedBytes {
+    bytes: Bytes,
+    responses: Arc<UnsentResponses>,
+}
+
+impl AsRef<[u8]> for CountedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for CountedBytes {
+    fn drop(&mut self) {
+        self.responses.held.fetch_sub(self.bytes.len() as u64, AcqRel);
+        if self.responses.has_room() {
+            self.responses.room.notify_one();
+        }
+    }
 }

@@ -5,18 +5,14 @@
 
 #![forbid(unsafe_code)]
 
-mod approvers;
 mod config;
-mod id;
 mod request;
 mod store;
 mod table;
 
-pub use approvers::{Approver, Approvers};
-pub use config::{ApprovalConfig, ApprovalLimitReached};
-pub use id::ApprovalId;
+pub use config::{ApprovalConfig, ApprovalLimitReached, Approver, Approvers};
 pub use request::{
-    Answer, Approval, ApprovalRequest, ApprovalStatus, ApproverDecision, AskedConnection, AskedExec,
-    AskedWithin, RequestMode, RequestedAction,
+    Answer, Approval, ApprovalId, ApprovalRequest, ApprovalStatus, ApproverDecision, AskedConnection,
+    AskedExec, AskedWithin, RequestMode, RequestedAction,
 };
 pub use store::{ApprovalObserver, ApprovalResolveError, ApprovalStore, ApprovalWait, Resolution};

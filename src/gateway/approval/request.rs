@@ -1,12 +1,15 @@
-//! One approval request: what is asked, by whom, its status and its answer.
+//! One approval request: its id, what is asked, by whom, its status and its answer.
+//!
+//! An id is `appr_` and a ULID, in one canonical spelling.
 
 use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
 
-use super::id::ApprovalId;
+use ulid::Ulid;
+
 use crate::{
     counters::{Label as _, labels},
     policy::{ApprovalQuestion, CommandSpec},
-    session::{Principal, SessionId},
+    session::{Principal, SessionId, parse_ulid},
 };
 
 /// What is asked, on whose behalf.
@@ -163,5 +166,27 @@ impl Approval {
     /// Its id.
     pub fn id(&self) -> ApprovalId {
         self.request.id
+    }
+}
+
+/// An approval's id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ApprovalId(Ulid);
+
+impl ApprovalId {
+    /// A new one; 80 of its bits are random.
+    pub fn generate() -> Self {
+        Self(Ulid::generate())
+    }
+
+    /// Reads an id; any other spelling names nothing.
+    pub fn parse(text: &str) -> Option<Self> {
+        parse_ulid("appr_", text).map(Self)
+    }
+}
+
+impl fmt::Display for ApprovalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "appr_{}", self.0)
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, broadcast, oneshot};
 
 use super::{
     Answer, Approval, ApprovalConfig, ApprovalId, ApprovalLimitReached, ApprovalRequest, ApprovalStatus,
-    approvers::is_administrator,
+    config::is_administrator,
     table::{ApprovalTable, StoredAnswer},
 };
 use crate::{

@@ -15,9 +15,8 @@ use tonic::{Request, Response, Status};
 use super::{
     caller, deadline,
     errors::{self, ResourceKind},
-    pagination, request,
+    pagination, request, response,
     response::shown,
-    streams,
 };
 use crate::{
     approval::{
@@ -186,7 +185,7 @@ impl ApprovalWatch {
                     Err(RecvError::Lagged(_)) => self.load_snapshot(),
                     Err(RecvError::Closed) => return None,
                 },
-                () = streams::closed(self.session.as_deref()) => return None,
+                () = response::closed(self.session.as_deref()) => return None,
             }
         }
     }

@@ -13,7 +13,7 @@ use tokio::{
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use super::{abort::AbortOnDrop, errors, request, response, streams};
+use super::{abort::AbortOnDrop, errors, request, response};
 use crate::{
     display::{picture::Picture, restore},
     policy::PtySize,
@@ -23,7 +23,7 @@ use crate::{
     },
     terminal::{
         AttachedGuard, Channel, EndOfInput, OperationError, Terminal, Terminals,
-        reader::{Cursor, Follow, OutputPiece},
+        output::{Cursor, Follow, OutputPiece},
     },
 };
 
@@ -55,7 +55,7 @@ pub async fn attach(
 ) -> Result<impl Stream<Item = Result<AttachResponse, Status>> + Send, Status> {
     terminal.wait_settled().await;
     if let Some(size) = start.size {
-        resize(&terminals, &terminal, "start.size.", &size).await?;
+        resize(&terminal, "start.size.", &size).await?;
     }
     let restored = match start.restore_screen {
         true => restored_screen(&terminals, &terminal).await,
@@ -72,7 +72,7 @@ pub async fn attach(
     let typing = tokio::spawn({
         let terminal = terminal.clone();
         async move {
-            if let Err(status) = pass_input(&terminals, &terminal, requests).await {
+            if let Err(status) = pass_input(&terminal, requests).await {
                 // The stream may have ended meanwhile.
                 let _ = failed.send(status);
             }
@@ -131,7 +131,7 @@ impl Attached {
             let piece = piece.map_err(|error| errors::read(&error))?;
             let response = match piece {
                 Some(piece) => response::piece(Channel::Stdout, piece),
-                None => streams::end(&self.terminal, &self.cursor),
+                None => response::end(&self.terminal, &self.cursor),
             };
             return Ok(event(response));
         }
@@ -141,7 +141,7 @@ impl Attached {
 /// What the terminal's screen shows now. `None`: it has no screen that can be shown.
 async fn restored_screen(terminals: &Terminals, terminal: &Arc<Terminal>) -> Option<RestoredScreen> {
     let size = terminal.pty_size()?;
-    let link = terminals.screen(terminal).await.ok()?;
+    let link = terminals.screens().link(terminal).await.ok()?;
     let id = terminal.id.to_string();
     let look = || async { link.snapshot_with_continuation(&id).await.ok() };
     let (picture, continuation) = in_size(size, RESIZED_WITHIN, look).await?;
@@ -194,18 +194,14 @@ fn event(response: StreamOutputResponse) -> Event {
 }
 
 /// Until the caller has nothing more to say. That the command has ended is no failure: its end comes with the output.
-async fn pass_input(
-    terminals: &Terminals,
-    terminal: &Terminal,
-    mut requests: Streaming<AttachRequest>,
-) -> Result<(), Status> {
+async fn pass_input(terminal: &Terminal, mut requests: Streaming<AttachRequest>) -> Result<(), Status> {
     while let Some(request) = requests.message().await? {
         match request.message {
-            Some(Message::Input(bytes)) => write(terminals, terminal, bytes, EndOfInput::NotYet).await?,
+            Some(Message::Input(bytes)) => write(terminal, bytes, EndOfInput::NotYet).await?,
             Some(Message::EndOfInput(_)) => {
-                write(terminals, terminal, prost::bytes::Bytes::new(), EndOfInput::AfterThis).await?;
+                write(terminal, prost::bytes::Bytes::new(), EndOfInput::AfterThis).await?;
             }
-            Some(Message::Resize(size)) => resize(terminals, terminal, "resize.", &size).await?,
+            Some(Message::Resize(size)) => resize(terminal, "resize.", &size).await?,
             Some(Message::Start(_)) | None => {
                 return Err(errors::bad_field(request::attach_without_start()));
             }
@@ -214,14 +210,9 @@ async fn pass_input(
     Ok(())
 }
 
-async fn write(
-    terminals: &Terminals,
-    terminal: &Terminal,
-    bytes: prost::bytes::Bytes,
-    end: EndOfInput,
-) -> Result<(), Status> {
+async fn write(terminal: &Terminal, bytes: prost::bytes::Bytes, end: EndOfInput) -> Result<(), Status> {
     loop {
-        match terminals.write(terminal, bytes.clone(), end).await {
+        match terminal.write(None, bytes.clone(), end).await {
             Ok(_) | Err(OperationError::Ended | OperationError::Released(_)) => return Ok(()),
             Err(OperationError::Errno(nix::libc::EAGAIN)) => sleep(RETRY_AFTER).await,
             Err(error) => return Err(errors::terminal_request(&error)),
@@ -229,9 +220,9 @@ async fn write(
     }
 }
 
-async fn resize(terminals: &Terminals, terminal: &Terminal, within: &str, size: &Pty) -> Result<(), Status> {
+async fn resize(terminal: &Terminal, within: &str, size: &Pty) -> Result<(), Status> {
     let size = request::pty_size(within, size.columns, size.rows).map_err(errors::bad_field)?;
-    match terminals.resize(terminal, size).await {
+    match terminal.resize(size).await {
         Ok(()) | Err(OperationError::Ended | OperationError::Released(_)) => Ok(()),
         Err(error) => Err(errors::terminal_request(&error)),
     }

@@ -13,7 +13,7 @@ use crate::{
     },
     terminal::{
         Channel, LineDoubt, LineEnd, LineEnding, LineEvent, RunningLine, ShellActivity, ShellStatus,
-        reader::OutputPiece,
+        output::OutputPiece,
     },
 };
 

@@ -20,7 +20,6 @@ mod screen_response;
 mod screen_stream;
 mod screens;
 mod sessions;
-mod streams;
 mod terminals;
 
 pub use approvals::ApprovalsService;

@@ -59,7 +59,7 @@ pub fn watch(
     interval: Duration,
     styles: Styles,
 ) -> impl Stream<Item = Result<WatchScreenResponse, Status>> + Send {
-    let changes = terminals.primary_changes();
+    let changes = terminals.registry().primary_changes();
     let watcher = PrimaryWatcher { terminals, session, interval, styles, changes, shown: Shown::Nothing };
     unfold(Some(watcher), |watcher| async move {
         let mut watcher = watcher?;
@@ -85,7 +85,7 @@ impl PrimaryWatcher {
     async fn next_while_open(&mut self) -> Result<WatchScreenResponse, Status> {
         loop {
             self.changes.borrow_and_update();
-            let primary = self.terminals.primary(self.session.id);
+            let primary = self.terminals.registry().primary(self.session.id);
             if self.shown.terminal() != Some(primary) {
                 if let Some(response) = self.turn_to(primary) {
                     return Ok(response);
@@ -96,7 +96,7 @@ impl PrimaryWatcher {
             let mut changes = self.changes.clone();
             let another = async move {
                 // The sender lives as long as the terminals do.
-                while changes.changed().await.is_ok() && terminals.primary(session) == primary {}
+                while changes.changed().await.is_ok() && terminals.registry().primary(session) == primary {}
             };
             let Shown::Terminal(id, watcher) = &mut self.shown else {
                 another.await;
@@ -129,7 +129,7 @@ impl PrimaryWatcher {
             return Some(WatchScreenResponse { event, terminal_id: String::new() });
         };
         let session = self.session.id.to_string();
-        self.shown = match self.terminals.find(self.session.principal, &id.to_string(), &session) {
+        self.shown = match self.terminals.registry().find(self.session.principal, &id.to_string(), &session) {
             Some(terminal) => {
                 let watcher = Watcher::new(self.terminals.clone(), &terminal, self.interval, self.styles);
                 Shown::Terminal(id, Box::new(watcher))

@@ -3,16 +3,14 @@
 //! A valid request may still be refused by policy.
 
 mod fields;
-mod line;
 mod session;
 mod terminal;
 
 use self::fields::{field_error, unknown_value};
 pub use self::{
     fields::{FieldError, grace, pty_size},
-    line::new_line,
     session::new_session,
-    terminal::{arguments_fit, new_terminal},
+    terminal::{arguments_fit, new_line, new_terminal},
 };
 use crate::{
     approval::{ApprovalId, ApproverDecision},

@@ -26,6 +26,7 @@ use crate::{
         picture::Picture,
         reader::ReadPictureError,
     },
+    link::LinkError,
     proto::v1::{ScreenEnded, WatchScreenResponse, watch_screen_response::Event},
     sandbox::screen_link::{Latest, ScreenError, ScreenLink},
     terminal::{Terminal, Terminals},
@@ -105,7 +106,7 @@ impl Watcher {
             let event = match link.picture(&self.id) {
                 Ok((_, picture)) => self.event(picture),
                 // It is being told; the next look finds the next process.
-                Err(ScreenError::Lost | ScreenError::UnknownTerminal) => {
+                Err(ScreenError::Link(LinkError::Lost(_)) | ScreenError::UnknownTerminal) => {
                     self.seen = None;
                     continue;
                 }
@@ -133,11 +134,11 @@ impl Watcher {
     async fn connect(&mut self) -> Result<Option<Event>, Status> {
         let terminal = self.terminal.upgrade().ok_or_else(|| errors::not_found(ResourceKind::Terminal))?;
         let failed = |error| errors::screen(&error);
-        let (link, picture) = self.terminals.screen_snapshot(&terminal).await.map_err(failed)?;
+        let (link, picture) = self.terminals.screens().snapshot(&terminal).await.map_err(failed)?;
         drop(terminal);
         let latest = match link.subscribe(&self.id) {
             Ok(latest) => latest,
-            Err(ScreenError::Lost | ScreenError::UnknownTerminal) => return Ok(None),
+            Err(ScreenError::Link(LinkError::Lost(_)) | ScreenError::UnknownTerminal) => return Ok(None),
             Err(error) => return Err(failed(error.into())),
         };
         self.link = Some((link, latest));

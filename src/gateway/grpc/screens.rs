@@ -32,9 +32,8 @@ pub struct ScreensService {
 
 impl ScreensService {
     fn find(&self, peer: &Peer, id: &str, session: &str) -> Result<Arc<Terminal>, Status> {
-        self.terminals
-            .find(peer.principal, id, session)
-            .ok_or_else(|| errors::not_found(ResourceKind::Terminal))
+        let found = self.terminals.registry().find(peer.principal, id, session);
+        found.ok_or_else(|| errors::not_found(ResourceKind::Terminal))
     }
 
     /// The session whose primary terminal a request is about. `None`: it names a terminal.
@@ -48,8 +47,8 @@ impl ScreensService {
 
     /// The primary terminal of a session, if it has one.
     fn primary(&self, session: &Session) -> Option<Arc<Terminal>> {
-        let id = self.terminals.primary(session.id)?;
-        self.terminals.find(session.principal, &id.to_string(), &session.id.to_string())
+        let id = self.terminals.registry().primary(session.id)?;
+        self.terminals.registry().find(session.principal, &id.to_string(), &session.id.to_string())
     }
 
     /// The terminal that a request names, or its session's primary one.
@@ -71,7 +70,7 @@ impl ScreensService {
             return Ok(SnapshotScreenResponse { screen, ..SnapshotScreenResponse::default() });
         };
         let failed = |error: crate::terminal::ScreenAccessError| errors::screen(&error);
-        let (link, picture) = self.terminals.screen_snapshot(&terminal).await.map_err(failed)?;
+        let (link, picture) = self.terminals.screens().snapshot(&terminal).await.map_err(failed)?;
         let id = terminal.id.to_string();
         let styles = screen_response::Styles::of(request.with_styles);
         let scrollback = match request.scrollback {
@@ -99,7 +98,7 @@ impl ScreensService {
         let (modes, size) = if inputs.iter().all(screen_input::is_independent_of_modes) {
             (Default::default(), any_size())
         } else {
-            let snapshot = self.terminals.screen_snapshot(&terminal).await;
+            let snapshot = self.terminals.screens().snapshot(&terminal).await;
             let (_, picture) = snapshot.map_err(|error| errors::screen(&error))?;
             (picture.modes, picture.size)
         };
@@ -108,7 +107,7 @@ impl ScreensService {
             let encoded = input.encode(modes, size);
             bytes.extend(encoded.map_err(|error| errors::input(format!("inputs[{index}]"), &error))?);
         }
-        let written = self.terminals.write(&terminal, bytes.into(), EndOfInput::NotYet).await;
+        let written = terminal.write(None, bytes.into(), EndOfInput::NotYet).await;
         let written_bytes = written.map_err(|error| errors::input_write(&error))?;
         Ok(SendInputResponse { written_bytes })
     }
@@ -142,7 +141,7 @@ impl Service for ScreensService {
         }
         let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
         // A caller of a terminal that has none is told at once.
-        self.terminals.screen(&terminal).await.map_err(|error| errors::screen(&error))?;
+        self.terminals.screens().link(&terminal).await.map_err(|error| errors::screen(&error))?;
         let stream = screen_stream::watch(self.terminals.clone(), &terminal, interval, styles);
         Ok(Response::new(Box::pin(stream)))
     }

@@ -17,7 +17,7 @@ use crate::{
         SetPrimaryTerminalResponse, sessions_server::Sessions as Service,
     },
     session::{OpenError, Peer, Session, SessionId, Sessions},
-    terminal::{CloseReason, Terminals, session_records},
+    terminal::{CloseReason, Terminals, records},
 };
 
 /// The service.
@@ -37,8 +37,8 @@ impl SessionsService {
     fn to_response(&self, session: &Session) -> SessionWord {
         response::session(
             session,
-            self.terminals.session_usage(session.id),
-            self.terminals.primary(session.id),
+            self.terminals.quotas().session_usage(session.id),
+            self.terminals.registry().primary(session.id),
         )
     }
 }
@@ -103,9 +103,9 @@ impl Service for SessionsService {
         let peer = caller(&request)?;
         let SetPrimaryTerminalRequest { session_id, terminal_id } = request.get_ref();
         let session = self.find(&peer, session_id)?;
-        let terminal = self.terminals.find(peer.principal, terminal_id, &session.id.to_string());
+        let terminal = self.terminals.registry().find(peer.principal, terminal_id, &session.id.to_string());
         let terminal = terminal.ok_or_else(|| errors::not_found(ResourceKind::Terminal))?;
-        self.terminals.set_primary(&terminal).map_err(|error| errors::terminal_request(&error))?;
+        self.terminals.registry().set_primary(&terminal).map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(SetPrimaryTerminalResponse {}))
     }
 
@@ -120,7 +120,7 @@ impl Service for SessionsService {
             return Err(errors::reports_too_often());
         }
         let limit = deadline::timeout_of(request.metadata());
-        let record = session_records::bypass_reported(&session, report);
+        let record = records::bypass_reported(&session, report);
         let recorded = deadline::within(limit, self.terminals.recorder().record(&record)).await?;
         recorded.map_err(|error| errors::unrecorded(&error))?;
         Ok(Response::new(ReportBypassResponse {}))

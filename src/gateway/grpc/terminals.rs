@@ -1,16 +1,19 @@
-//! The terminals service: each call parses its request, calls one use case, and makes the response.
-
-mod creation;
-mod lookup;
+//! The terminals service: each call finds what it names among the caller's own, parses its request, calls one use case, and makes the
+//! response.
 
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{attach, caller, deadline, errors, forward, lines, pagination, request, response, streams};
 use crate::{
+    grpc::{
+        attach, caller, deadline,
+        errors::{self, ResourceKind},
+        forward, lines, pagination, request, response,
+    },
     output::text::{Edge, to_text},
+    policy::{OverflowMode, StdinSource},
     proto::{
         supervisor::StopCause,
         v1::{
@@ -23,13 +26,14 @@ use crate::{
             SignalTerminalRequest, SignalTerminalResponse, StreamOutputRequest, StreamOutputResponse,
             WaitForExitRequest, WaitForExitResponse, WatchTerminalsRequest, WatchTerminalsResponse,
             WriteInputRequest, WriteInputResponse, WriteLineInputRequest, WriteLineInputResponse,
-            terminals_server::Terminals as Service,
+            create_terminal_request::Command, terminals_server::Terminals as Service,
         },
     },
-    session::Sessions,
+    session::{Peer, Session, Sessions},
     terminal::{
-        EndOfInput, TerminalId, Terminals,
-        reader::{Cursor, Follow},
+        EndOfInput, ReaderKind, Requested, Terminal, TerminalId, Terminals,
+        output::{Cursor, Follow},
+        run::Run,
     },
 };
 
@@ -49,7 +53,7 @@ impl TerminalsService {
         stream: impl Stream<Item = Result<T, Status>> + Send + 'static,
     ) -> Response<ResponseStream<T>> {
         let waiter = self.terminals.waiters().register();
-        Response::new(Box::pin(streams::counted_as_waiter(waiter, stream)))
+        Response::new(Box::pin(response::counted_as_waiter(waiter, stream)))
     }
 }
 
@@ -100,7 +104,7 @@ impl Service for TerminalsService {
         let ListTerminalsRequest { page_size, page_token, .. } = request.get_ref();
         let page =
             pagination::parse_page(*page_size, page_token, TerminalId::parse).map_err(errors::bad_field)?;
-        let following = self.terminals.list_after(peer.principal, session, page.after);
+        let following = self.terminals.registry().list_after(peer.principal, session, page.after);
         let (terminals, next_page_token) =
             page.fill(following, |one| response::terminal(one), |one| one.id.to_string());
         Ok(Response::new(ListTerminalsResponse { terminals, next_page_token }))
@@ -148,7 +152,7 @@ impl Service for TerminalsService {
         let follow = if request.follow { Follow::UntilEnd } else { Follow::RetainedOnly };
         let cursor =
             Cursor::new(terminal.clone(), channel, request.offset).map_err(|error| errors::read(&error))?;
-        Ok(self.awaited(streams::output(terminal, cursor, follow)))
+        Ok(self.awaited(response::output(terminal, cursor, follow)))
     }
 
     async fn wait_for_exit(
@@ -176,7 +180,7 @@ impl Service for TerminalsService {
         let terminal = self.find(&peer, terminal_id, session_id)?;
         let number = request::signal_number(signal).map_err(errors::bad_field)?;
         let limit = deadline::timeout_of(request.metadata());
-        let signalled = deadline::within(limit, self.terminals.signal(&terminal, number)).await?;
+        let signalled = deadline::within(limit, terminal.signal(number)).await?;
         signalled.map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(SignalTerminalResponse {}))
     }
@@ -190,7 +194,7 @@ impl Service for TerminalsService {
         let KillTerminalRequest { terminal_id, session_id, grace } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let grace = request::grace("grace", grace).map_err(errors::bad_field)?;
-        let killed = deadline::within(limit, self.terminals.kill(&terminal, grace)).await?;
+        let killed = deadline::within(limit, terminal.kill(grace)).await?;
         killed.map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(KillTerminalResponse { terminal: Some(response::terminal(&terminal)) }))
     }
@@ -218,10 +222,7 @@ impl Service for TerminalsService {
         let WriteInputRequest { terminal_id, session_id, data, eof, offset } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let end = if eof { EndOfInput::AfterThis } else { EndOfInput::NotYet };
-        let written = match offset {
-            None => deadline::within(limit, self.terminals.write(&terminal, data, end)).await?,
-            Some(at) => deadline::within(limit, self.terminals.write_at(&terminal, at, data, end)).await?,
-        };
+        let written = deadline::within(limit, terminal.write(offset, data, end)).await?;
         let written = written.map_err(|error| errors::input_write(&error))?;
         Ok(Response::new(WriteInputResponse { written_bytes: written }))
     }
@@ -235,7 +236,7 @@ impl Service for TerminalsService {
         let ResizeTerminalRequest { terminal_id, session_id, columns, rows } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let size = request::pty_size("", columns, rows).map_err(errors::bad_field)?;
-        let resized = deadline::within(limit, self.terminals.resize(&terminal, size)).await?;
+        let resized = deadline::within(limit, terminal.resize(size)).await?;
         resized.map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(ResizeTerminalResponse {}))
     }
@@ -265,7 +266,7 @@ impl Service for TerminalsService {
         let forwarded = async {
             let (start, port) = forward::start(&mut requests).await?;
             let terminal = self.find(&peer, &start.terminal_id, &start.session_id)?;
-            let forwarded = self.terminals.forward(&terminal, port).await;
+            let forwarded = self.terminals.forwards().connect(&terminal, port).await;
             forwarded.map_err(|error| errors::forward(&error))
         };
         let forwarded = deadline::within(limit, forwarded).await??;
@@ -277,7 +278,7 @@ impl Service for TerminalsService {
         let time_limit = deadline::timeout_of(request.metadata());
         let limit = deadline::last_timeout_of(request.metadata());
         let run = self.run_requested(&peer, request.into_inner(), time_limit);
-        Ok(self.awaited(streams::run(deadline::within(limit, run).await??)))
+        Ok(self.awaited(response::run(deadline::within(limit, run).await??)))
     }
 
     async fn resume_run(
@@ -291,7 +292,7 @@ impl Service for TerminalsService {
             .terminals
             .resume_run(terminal, [stdout_offset, stderr_offset])
             .map_err(|error| errors::terminal_request(&error))?;
-        Ok(self.awaited(streams::resumed_run(run)))
+        Ok(self.awaited(response::resumed_run(run)))
     }
 
     async fn run_line(
@@ -355,6 +356,103 @@ impl Service for TerminalsService {
         let peer = caller(&request)?;
         let id = request.get_ref().session_id.as_str();
         let session = (!id.is_empty()).then(|| self.find_session(&peer, id)).transpose()?;
-        Ok(Response::new(Box::pin(streams::watch(self.terminals.clone(), peer.principal, session))))
+        Ok(Response::new(Box::pin(response::watch(self.terminals.clone(), peer.principal, session))))
+    }
+}
+
+impl TerminalsService {
+    /// A new terminal, or the one that the same request made before.
+    async fn create_requested(
+        &self,
+        peer: &Peer,
+        mut request: CreateTerminalRequest,
+        time_limit: Option<Duration>,
+    ) -> Result<Arc<Terminal>, Status> {
+        let session = self.session_of(peer, "", &request)?;
+        self.name_shell(&session, &mut request);
+        let new = parse_create("", session, peer, request, time_limit)?;
+        self.terminals.create(new).await.map_err(|error| errors::create(&error))
+    }
+
+    /// A new run.
+    async fn run_requested(
+        &self,
+        peer: &Peer,
+        RunRequest { create, resumable }: RunRequest,
+        time_limit: Option<Duration>,
+    ) -> Result<Run, Status> {
+        let create = create.unwrap_or_default();
+        let session = self.session_of(peer, "create.", &create)?;
+        let mut new = parse_create("create.", session, peer, create, time_limit)?;
+        new.request.overflow = OverflowMode::Block;
+        new.reader = if resumable { ReaderKind::ResumableRun } else { ReaderKind::Run };
+        if !resumable {
+            // Such a run is one call of one caller: repeated, it is another run.
+            new.request_id = None;
+        }
+        let terminal = self.terminals.create(new).await.map_err(|error| errors::create(&error))?;
+        match resumable {
+            true => self.terminals.take_run(terminal).map_err(|error| errors::terminal_request(&error)),
+            false => Ok(self.terminals.run(terminal)),
+        }
+    }
+
+    /// A kept shell without a name is the profile's.
+    fn name_shell(&self, session: &Session, request: &mut CreateTerminalRequest) {
+        if request.kept_shell.is_none() || request.command.is_some() {
+            return;
+        }
+        let name = if request.profile.is_empty() { &session.profile } else { &request.profile };
+        let policy = self.terminals.policy().current();
+        let shell = policy.profile(Some(name)).and_then(|(_, profile)| profile.shell.to_str());
+        request.command = shell.map(|shell| Command::Program(shell.to_owned()));
+    }
+}
+
+/// The parsed request. `prefix` leads to it in its message.
+fn parse_create(
+    prefix: &str,
+    session: Arc<Session>,
+    peer: &Peer,
+    request: CreateTerminalRequest,
+    time_limit: Option<Duration>,
+) -> Result<Requested, Status> {
+    let given = request.stdin_given && request.pty.is_none();
+    request::arguments_fit(prefix, &request).map_err(errors::arguments_too_long)?;
+    let mut new = request::new_terminal(prefix, session, request).map_err(errors::bad_field)?;
+    new.time_limit = time_limit;
+    if given && new.request.stdin == StdinSource::Open {
+        new.given_input = peer.given_input.upgrade().and_then(|given| given.get().cloned());
+    }
+    Ok(new)
+}
+
+impl TerminalsService {
+    /// The terminal of this id, of this session when one is named.
+    fn find(&self, peer: &Peer, id: &str, session: &str) -> Result<Arc<Terminal>, Status> {
+        let found = self.terminals.registry().find(peer.principal, id, session);
+        found.ok_or_else(|| errors::not_found(ResourceKind::Terminal))
+    }
+
+    /// The session of this id.
+    fn find_session(&self, peer: &Peer, id: &str) -> Result<Arc<Session>, Status> {
+        self.sessions.find(peer.principal, id).ok_or_else(|| errors::not_found(ResourceKind::Session))
+    }
+
+    /// The session in which a command is to run, by its id or its name. `prefix` leads to the request in its message.
+    fn session_of(
+        &self,
+        peer: &Peer,
+        prefix: &str,
+        request: &CreateTerminalRequest,
+    ) -> Result<Arc<Session>, Status> {
+        match (request.session_id.as_str(), request.session_name.as_str()) {
+            (id, "") => self.find_session(peer, id),
+            ("", name) => self
+                .sessions
+                .find_named(peer.principal, name)
+                .ok_or_else(|| errors::not_found(ResourceKind::Session)),
+            (_, _) => Err(errors::bad_field(request::session_named_twice(prefix))),
+        }
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::error::KeepError;
+use super::KeepError;
 
 /// What the name of a directory begins with that is being made, or removed.
 pub(super) const UNFINISHED: &str = "new-";

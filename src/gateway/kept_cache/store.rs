@@ -17,7 +17,7 @@ use std::{
 use nix::fcntl::{Flock, FlockArg};
 
 use super::{
-    error::KeepError,
+    KeepError,
     generation::{self, Generation},
     scope::{self, LayerName, Scope, ScopeKey},
 };

@@ -20,7 +20,7 @@ pub enum Mark {
     Prompt(String),
     /// The answer to a question: the exit status of what came before, and the directory.
     Answer {
-        /// Of the question.
+        /// The nonce of the question.
         nonce: String,
         /// As the shell has it.
         status: u8,

@@ -32,7 +32,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     super::{
-        metrics_config::MetricsAddress,
+        config::MetricsAddress,
         socket::{self, BoundSocket, ListenError},
         state_directory::{RELEASE_POLL_INTERVAL, RELEASE_TIMEOUT},
     },

@@ -134,7 +134,7 @@ impl GatewayCollector {
 
     fn terminals(&self, page: &mut MetricWriter<'_>) -> fmt::Result {
         let counters = self.terminals.counters();
-        let counts = self.terminals.total_usage();
+        let counts = self.terminals.quotas().total_usage();
         page.gauge("terminals_live", "Terminals whose command runs or is being started", counts.live.into())?;
         page.gauge("terminals_retained", "Terminals that are not released", counts.retained.into())?;
         let about = "Bytes of output that terminals may retain, together";

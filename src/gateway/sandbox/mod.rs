@@ -1,7 +1,7 @@
 //! The gateway's side of a sandbox.
 //!
 //! Each directory imports only from those that stand before it here:
-//! `counters`, `unix_socket`, `session_network`, `seccomp`, `cgroup`, `roots` and `agent_link` (the callers' SSH agents); `spec` (the request for a sandbox); `host` (what sandboxes
+//! `counters`, `process_links` (how the processes of a sandbox are reached), `session_network`, `seccomp`, `cgroup`, `roots` and `agent_link` (the callers' SSH agents); `spec` (the request for a sandbox); `host` (what sandboxes
 //! share); `protections` (what commands cannot change); `sandbox_state` (the record on disk); `probe` (what this host offers); `launch`; `gate_link`, `screen_link` and
 //! `net_link` (the connections to the gates, the screen processes and the net processes); `control` (a sandbox that runs); `restore`
 //! (sandboxes of an earlier gateway).
@@ -15,6 +15,7 @@ pub mod host;
 pub mod launch;
 pub mod net_link;
 pub mod probe;
+mod process_links;
 pub mod protections;
 pub mod restore;
 pub mod roots;
@@ -23,10 +24,9 @@ pub mod screen_link;
 pub mod seccomp;
 pub mod session_network;
 pub mod spec;
-mod unix_socket;
 
 pub(crate) use control::SocketFamily;
-pub use control::{gate, handle, links::SandboxLinks, listener, requests, spawn_error, spawn_request, start};
+pub use control::{gate, handle, links::SandboxLinks, listener, requests, spawn_error, start};
 pub use host::host_ids;
-pub use restore::{adopt, adopt_error, handshake, stale};
+pub use restore::{adopt, handshake, stale};
 pub use roots::{governing, path_walk};

@@ -39,7 +39,7 @@ struct DescriptorUsage {
 pub struct DescriptorQuotaReached(pub u64);
 
 impl DescriptorQuota {
-    /// Of a gateway of this user that may have so many open.
+    /// The quota of a gateway of this user that may have so many open.
     pub fn new(own_uid: u32, max: u64) -> Arc<Self> {
         Arc::new(Self { own_uid, max, usage: Mutex::default() })
     }

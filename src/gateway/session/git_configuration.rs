@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
     fn condition(&self, condition: &str, file: &Path) -> Option<String> {
         let (kind, pattern) = condition.split_once(':')?;
         let below = |start: &Path, rest: &str| Some(format!("{}/{rest}", start.to_str()?));
-        // Of the file itself, and not of a link to it: as git takes it here, and nowhere else.
+        // The directory is that of the file itself, and not of a link to it: as git takes it here, and nowhere else.
         let real = || file.canonicalize().ok().and_then(|file| file.parent().map(Path::to_owned));
         let pattern = match kind {
             "gitdir" | "gitdir/i" => match (pattern.strip_prefix("~/"), pattern.strip_prefix("./")) {
@@ -420,7 +420,7 @@ fn is_of(kind: ValueKind, value: &str) -> bool {
         ValueKind::Bool => is_bool(),
         ValueKind::Number => is_bool() || is_number(),
         ValueKind::Word => is_bool() || is_word(),
-        // Of a format that verifies signatures git runs a program.
+        // Git runs a program for a format that verifies signatures.
         ValueKind::Text => !value.contains("%G"),
     }
 }

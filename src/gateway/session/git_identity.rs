@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// Of a home with this configuration, and these public keys.
+    /// The identity in a home with this configuration, and these public keys.
     fn of_home(configuration: &str, keys: &[(&str, &str)]) -> Option<GitIdentity> {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join(".gitconfig"), configuration).unwrap();

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use super::{launch_context::LaunchContext, session::Session};
+use super::{LaunchContext, session::Session};
 use crate::{
     kept_cache::{KeepError, Kept, LayerName, Scope},
     policy::{ExecSpec, cache, profile::KeptBetween},

@@ -3,9 +3,9 @@
 use std::{path::PathBuf, sync::Arc};
 
 use super::{
-    caches,
+    FILESYSTEM_TIMEOUT, LaunchContext,
     files::FilesTurn,
-    launch_context::{FILESYSTEM_TIMEOUT, LaunchContext},
+    home_search,
     sandboxes::{key_of, sandbox_key},
     session::Session,
 };
@@ -157,8 +157,8 @@ impl Session {
         drop(self.files.turn().await);
     }
 
-    /// A sandbox of the gateway before serves this session.
-    pub fn share_with_adopted(
+    /// Takes files and network of the session from an adopted sandbox.
+    pub fn adopt_sandbox_files(
         self: &Arc<Self>,
         context: &LaunchContext,
         state: &SandboxState,
@@ -206,7 +206,7 @@ impl Session {
         let look = async || {
             let writable: Vec<_> = self.writable_roots().map(|root| root.as_path().to_owned()).collect();
             let (rights, governing) = (self.rights.clone(), context.governing.clone());
-            let find = move || caches::find(&rights, &writable, &governing);
+            let find = move || home_search::find_caches(&rights, &writable, &governing);
             let found: Vec<_> = context.pool.run(self.principal.uid, FILESYSTEM_TIMEOUT, find).await?;
             // Each is held itself, and as the session's sandboxes share it.
             let count = 2 * found.len() as u64;

@@ -1,8 +1,9 @@
 //! Sessions: trust domains opened by a principal.
+//!
+//! What all sessions of a gateway share is here: to launch sandboxes, and to access their callers' file systems.
 
 #![forbid(unsafe_code)]
 
-mod caches;
 mod descriptors;
 mod directories;
 mod files;
@@ -12,11 +13,8 @@ mod home_search;
 mod id;
 mod kept_caches;
 mod launch;
-mod launch_context;
-mod networks;
 mod new_session;
 mod opened_caches;
-mod owner_process;
 mod principal;
 mod real_path;
 mod registry;
@@ -27,20 +25,60 @@ mod session;
 mod small_file;
 mod store;
 mod store_roots;
-mod toolchains;
-mod workspace_extent;
 mod workspace_roots;
 
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use crate::{
+    kept_cache::KeptCaches,
+    pool::Pool,
+    sandbox::{
+        agent_link::Agents, counters::SandboxCounters, gate_link::Gates, governing::Governing, host::Host,
+        net_link::Nets, spec::WithoutGateway,
+    },
+};
 pub use descriptors::{DescriptorQuota, DescriptorQuotaReached, DescriptorReservation as HeldDescriptors};
 pub use directories::EscapesRoot;
+pub use home_search::Toolchains;
 pub use id::{SessionId, parse_ulid};
 pub use kept_caches::KeptReport;
 pub use launch::SandboxOrigin;
-pub use launch_context::{FILESYSTEM_TIMEOUT, LaunchContext};
 pub use new_session::{NamedProcess, NewSession, OpenError};
 pub use principal::{GivenInput, Peer, Principal};
 pub use registry::{Opened, RestoredSessions, Sessions};
-pub use session::{Closing, Lifetime, Session, SessionGuard};
+pub use session::{Closing, Lifetime, RepositoryOutcome, Session, SessionGuard, WorkspaceExtent};
 pub use store::{Persistence, RestoreError};
-pub use toolchains::Toolchains;
-pub use workspace_extent::{RepositoryOutcome, WorkspaceExtent};
+
+/// How long the file systems of a caller's directories may take to answer, for one request.
+pub const FILESYSTEM_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Where sandboxes are built: this host, this gateway's state.
+#[derive(Debug)]
+pub struct LaunchContext {
+    /// What the host offers.
+    pub host: Arc<Host>,
+    /// Where the file systems of callers are looked at.
+    pub pool: Arc<Pool>,
+    /// Where large requests are judged.
+    pub large_request_pool: Pool,
+    /// The gateway's state directory.
+    pub state: PathBuf,
+    /// The caches that outlive their sessions.
+    pub kept_caches: KeptCaches,
+    /// What sessions and terminals hold of the gateway's descriptors.
+    pub descriptors: Arc<DescriptorQuota>,
+    /// What no sandbox may reach.
+    pub governing: Arc<Governing>,
+    /// Sandboxes end with the gateway's connection.
+    pub die_with_gateway: bool,
+    /// How long they wait for the next gateway otherwise.
+    pub without_gateway: Option<WithoutGateway>,
+    /// The gates of all sandboxes.
+    pub gates: Arc<Gates>,
+    /// The net processes of all sandboxes.
+    pub nets: Arc<Nets>,
+    /// The callers' SSH agents.
+    pub agents: Arc<Agents>,
+    /// What has become of the sandboxes.
+    pub counters: Arc<SandboxCounters>,
+}

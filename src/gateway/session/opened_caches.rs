@@ -5,7 +5,7 @@ use std::{fs::File, path::PathBuf, time::Duration};
 
 use nix::fcntl::Flock;
 
-use super::{HeldDescriptors, Principal, launch_context::LaunchContext};
+use super::{HeldDescriptors, LaunchContext, Principal};
 use crate::{
     kept_cache::{OpenedCache, Scope},
     sandbox::{
@@ -17,7 +17,7 @@ use crate::{
 
 /// How long others of the same user may hold what is opened.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Of each cache: its directory, the one of the session's layer, the mount of both, and one more while it is
+/// What each cache takes: its directory, the one of the session's layer, the mount of both, and one more while it is
 /// launched.
 const DESCRIPTORS_PER_CACHE: u64 = 4;
 
@@ -87,7 +87,7 @@ mod tests {
         session::DescriptorQuota,
     };
 
-    /// Of a gateway of this user that may open so many descriptors.
+    /// The context of a gateway of this user that may open so many descriptors.
     fn context(place: &Path, descriptors: u64) -> LaunchContext {
         LaunchContext {
             host: Arc::new(Host::detect()),

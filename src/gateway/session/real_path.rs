@@ -43,7 +43,7 @@ pub(super) enum Kind {
 /// Opens a path, relative to `base` if it is not absolute. Links on the way are followed, but not by way of /proc.
 ///
 /// # Errors
-/// Of openat2(2); `ESTALE` for what was removed or replaced meanwhile.
+/// Those of openat2(2); `ESTALE` for what was removed or replaced meanwhile.
 pub(super) fn open(base: Option<BorrowedFd<'_>>, path: &Path, kind: Kind) -> Result<Opened, Errno> {
     let directory = if kind == Kind::Directory { OFlag::O_DIRECTORY } else { OFlag::empty() };
     let how = |resolve| {

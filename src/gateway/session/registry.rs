@@ -10,16 +10,14 @@ use std::{
 };
 
 use super::{
+    FILESYSTEM_TIMEOUT,
     descriptors::DescriptorQuota,
     git_configuration, git_identity,
     id::SessionId,
-    launch_context::FILESYSTEM_TIMEOUT,
-    networks::SessionNetworks,
-    new_session::{NewSession, OpenError},
-    owner_process,
+    new_session::{self, NewSession, OpenError},
     principal::{Peer, Principal},
     real_path,
-    sandboxes::Sandboxes,
+    sandboxes::{Sandboxes, SessionNetworks},
     session::{CloseBarrier, Session, UnusedSince, rebase},
     store::{self, Persistence, RestoreError},
     workspace_roots,
@@ -288,7 +286,7 @@ fn prepare(
     peer: &Peer,
     new: NewSession,
 ) -> Result<Session, OpenError> {
-    let owner_process = owner_process::find(peer, &new)?;
+    let owner_process = new_session::find_owner(peer, &new)?;
     let (owner, rights) = (Owner { uid: peer.principal.uid, gid: peer.gid }, peer.rights());
     let is_shared = |(_, profile): (_, &Arc<Profile>)| profile.filesystem.shared_workspaces;
     let ownership = match policy.profile(new.profile.as_deref()).is_some_and(is_shared) {

@@ -1,4 +1,4 @@
-//! One session: its owner, its roots, and its sandboxes.
+//! One session: its owner, its roots and how far its workspace reaches around the directory that its caller names, and its sandboxes.
 //!
 //! It knows nothing of terminals. Once its closing has begun, nothing new can be created in it.
 
@@ -12,12 +12,15 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    HeldDescriptors, Principal, SessionId, Toolchains, caches::FoundCache, files::SharedFiles,
-    networks::SessionNetworks, opened_caches::OpenedCaches, sandboxes::Sandboxes, toolchains,
-    workspace_extent::RepositoryOutcome,
+    HeldDescriptors, Principal, SessionId, Toolchains,
+    files::SharedFiles,
+    home_search::{self, FoundCache},
+    opened_caches::OpenedCaches,
+    sandboxes::{Sandboxes, SessionNetworks},
 };
 use crate::{
     policy::{AbsPath, Digest, PolicySet, environment::EnvEntry, profile::Network},
+    proto::v1::Repository,
     sandbox::{
         governing::{Governing, GoverningError},
         net_link::HostSocketCaller,
@@ -157,7 +160,8 @@ impl Session {
 
     /// The toolchains of its caller's home. The first call looks for them, on file systems that the caller chooses.
     pub fn toolchains(&self, governing: &Governing) -> &Toolchains {
-        self.toolchains.get_or_init(|| toolchains::find(&self.rights, &self.root_descriptors, governing))
+        self.toolchains
+            .get_or_init(|| home_search::find_toolchains(&self.rights, &self.root_descriptors, governing))
     }
 
     /// The toolchains, where they were looked for.
@@ -334,6 +338,48 @@ pub(super) fn rebase(directory: &AbsPath, named: &[NamedRoot]) -> AbsPath {
     }
     let moved = named.iter().find_map(|one| directory.rebase(&one.requested, &one.real));
     moved.unwrap_or_else(|| directory.clone())
+}
+
+/// How much of what lies around the first directory belongs to a session's workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum WorkspaceExtent {
+    /// Nothing.
+    #[default]
+    Named,
+    /// The repository that it lies in.
+    Repository,
+}
+
+/// What became of the repository around a session's first directory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum RepositoryOutcome {
+    /// Nobody asked, or there is none.
+    #[default]
+    None,
+    /// It is the workspace.
+    Taken {
+        /// The directory of its files.
+        worktree: AbsPath,
+        /// Its git directory, where that is a root of its own.
+        git_directory: Option<AbsPath>,
+    },
+    /// The reason, as one sentence.
+    NotTaken(String),
+}
+
+impl RepositoryOutcome {
+    /// For the caller; `None` where there is nothing to say.
+    pub fn to_report(&self) -> Option<Repository> {
+        match self {
+            Self::None => None,
+            Self::Taken { worktree, git_directory } => Some(Repository {
+                worktree: worktree.to_string(),
+                git_directory: git_directory.as_ref().map(ToString::to_string).unwrap_or_default(),
+                not_taken: String::new(),
+            }),
+            Self::NotTaken(reason) => Some(Repository { not_taken: reason.clone(), ..Repository::default() }),
+        }
+    }
 }
 
 #[cfg(test)]

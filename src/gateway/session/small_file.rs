@@ -25,7 +25,7 @@ pub(super) enum Links {
 /// A regular file, whole; of one that the kernel makes, nothing.
 ///
 /// # Errors
-/// Of openat2(2) and read(2); `EINVAL` for what is no regular file, `EFBIG` for one that is longer than `max_bytes`.
+/// Those of openat2(2) and read(2); `EINVAL` for what is no regular file, `EFBIG` for one that is longer than `max_bytes`.
 pub(super) fn read(
     directory: BorrowedFd<'_>,
     path: &Path,

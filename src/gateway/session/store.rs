@@ -15,12 +15,11 @@ use std::{
 };
 
 use super::{
+    FILESYSTEM_TIMEOUT,
     id::SessionId,
-    launch_context::FILESYSTEM_TIMEOUT,
-    networks::SessionNetworks,
     principal::Principal,
     real_path,
-    sandboxes::Sandboxes,
+    sandboxes::{Sandboxes, SessionNetworks},
     session::{CloseBarrier, Lifetime, Session, UnusedSince},
     store_roots,
 };

@@ -1,6 +1,6 @@
 //! What is stored of a session's directories, to and from its types. Pure.
 
-use super::{session::NamedRoot, workspace_extent::RepositoryOutcome};
+use super::session::{NamedRoot, RepositoryOutcome};
 use crate::{
     policy::{AbsPath, PathError},
     proto::state::{NamedRootRecord, RepositoryRecord, RootRecord, root_record::Role},

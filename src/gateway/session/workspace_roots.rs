@@ -11,8 +11,7 @@ use super::{
     new_session::{NewSession, OpenError},
     real_path::{self, FoundPath},
     repository::{self, NotTaken},
-    session::NamedRoot,
-    workspace_extent::{RepositoryOutcome, WorkspaceExtent},
+    session::{NamedRoot, RepositoryOutcome, WorkspaceExtent},
 };
 use crate::{
     policy::AbsPath,

@@ -13,7 +13,7 @@ use std::{
 use crate::{
     masking::{MaskError, Masker},
     policy::profile::Network,
-    proto::supervisor::{Exit, StopCause},
+    proto::supervisor::Exit,
     sandbox::{
         SandboxLinks,
         adopt::AdoptableSandbox,
@@ -22,31 +22,21 @@ use crate::{
     },
     session::Session,
     terminal::{
-        audit::recorder::RecordedExits,
-        context::TerminalContext,
-        id::TerminalId,
-        release::release,
+        kept_shell::ShellKnowledge,
+        live::{Live, LiveMasker},
+        metadata::{self, AdoptedMetadata, MetadataError},
+        outcome,
+        recorder::RecordedExits,
         screens::Questions,
         secrets::command_secrets::read_for_masking,
-        spec::Backpressure,
-        state::{
-            claim::Claim,
-            exec_denials::ExecDenials,
-            kept_shell::ShellKnowledge,
-            lease::Running,
-            live::{Live, LiveMasker},
-            metadata::{self, MetadataError, RestoredMetadata},
-            outcome,
-            terminal::{NewTerminal, Terminal},
-            terminal_log::{LogEntry, TerminalLogError},
-            transitions::Recording,
-            workspace::WatchedWorkspaces,
-        },
+        spec::{Backpressure, TerminalId},
+        state::{NewTerminal, Recording, Running, Terminal},
+        terminal_log::{ExecDenials, LogEntry, TerminalLogError},
+        terminals::Terminals,
+        workspace::WatchedWorkspaces,
     },
 };
 
-/// How long the caller of a resumable run may take to come back, before its command is stopped.
-const CALLER_AWAITED_FOR: Duration = Duration::from_secs(10);
 /// Between TERM and KILL of a sandbox of its own in which there is nothing.
 const EMPTY_GRACE: Duration = Duration::ZERO;
 
@@ -102,7 +92,7 @@ enum OutputState {
     Lost,
 }
 
-impl TerminalContext {
+impl Terminals {
     /// Adopts a sandbox of a session, with all its terminals. Answers with their number.
     ///
     /// # Errors
@@ -113,7 +103,7 @@ impl TerminalContext {
         mut found: AdoptableSandbox,
         recorded_exits: &mut RecordedExits,
     ) -> Result<usize, AdoptError> {
-        let mut restored = Vec::with_capacity(found.terminals.len());
+        let mut adopted = Vec::with_capacity(found.terminals.len());
         for held in std::mem::take(&mut found.terminals) {
             let id = TerminalId::parse(&held.id).ok_or_else(|| AdoptError::Id(held.id.clone()))?;
             let metadata =
@@ -121,28 +111,28 @@ impl TerminalContext {
             let masker = self
                 .masker_of(session, &metadata)
                 .map_err(|_| AdoptError::Metadata(id, MetadataError::Incomplete))?;
-            restored.push((self.restore(session, id, metadata, OutputState::Held), held, masker));
+            adopted.push((self.adopt_terminal(session, id, metadata, OutputState::Held), held, masker));
         }
         let listener =
             |terminal: &Arc<Terminal>| (terminal.id.to_string(), terminal.clone() as Arc<dyn Listener>);
-        let listeners: HashMap<_, _> = restored.iter().map(|(terminal, ..)| listener(terminal)).collect();
+        let listeners: HashMap<_, _> = adopted.iter().map(|(terminal, ..)| listener(terminal)).collect();
         let state = found.state.clone();
-        let context = self.launch_context();
+        let context = &self.launch_context;
         // Before its gate's reports come, which are about them.
-        for (terminal, ..) in &restored {
+        for (terminal, ..) in &adopted {
             if let Err(error) =
                 terminal.terminal_log().add(terminal.id, &state.id, || metadata::without_arguments(terminal))
             {
                 tracing::error!(terminal.id = %terminal.id, error = %error, "not in its session's terminal log");
             }
-            self.registry().insert_existing(terminal);
+            self.registry.insert_adopted(terminal);
         }
         let links = SandboxLinks { gates: &context.gates, nets: &context.nets, agents: &context.agents };
         let uid = session.principal.uid;
-        let sandbox = found.take_over(&context.host, uid, listeners, links, &context.counters);
-        session.share_with_adopted(context, &state, &sandbox);
-        let count = restored.len();
-        for (terminal, held, masker) in restored {
+        let sandbox = found.adopt(&context.host, uid, listeners, links, &context.counters);
+        session.adopt_sandbox_files(context, &state, &sandbox);
+        let count = adopted.len();
+        for (terminal, held, masker) in adopted {
             if let Some(size) = held.pty {
                 terminal.pty.set(size);
             }
@@ -153,7 +143,7 @@ impl TerminalContext {
                 sandbox: sandbox.clone(),
                 masker: LiveMasker::new(masker),
             };
-            self.resume(&terminal, live, held.ended, state.assignment.sharing, recorded_exits);
+            self.adopt_running(&terminal, live, held.ended, state.assignment.sharing, recorded_exits);
         }
         match state.assignment.sharing {
             Sharing::Shared => session.sandboxes.adopt(&state, sandbox),
@@ -167,8 +157,8 @@ impl TerminalContext {
     }
 
     /// What takes secrets out of the output of a terminal: those that it was given, and those that its requests are given now.
-    fn masker_of(&self, session: &Session, metadata: &RestoredMetadata) -> Result<Masker, MaskError> {
-        let RestoredMetadata { spec, secrets, .. } = metadata;
+    fn masker_of(&self, session: &Session, metadata: &AdoptedMetadata) -> Result<Masker, MaskError> {
+        let AdoptedMetadata { spec, secrets, .. } = metadata;
         let used = match spec.network == Network::Proxy.name() {
             true => self
                 .policy()
@@ -183,8 +173,8 @@ impl TerminalContext {
     ///
     /// # Errors
     /// [`TerminalLogError`]: some may be missing. The file was put aside.
-    pub fn restore_log(&self, session: &Session) -> Result<(), TerminalLogError> {
-        self.logs().restore(session.id).1
+    pub fn adopt_log(&self, session: &Session) -> Result<(), TerminalLogError> {
+        self.logs.adopt(session.id).1
     }
 
     /// Removes the terminal logs of sessions that are not among these. Answers with the names of those put aside as damaged.
@@ -192,38 +182,38 @@ impl TerminalContext {
     /// # Errors
     /// When the directory cannot be read.
     pub fn remove_stale_logs(&self, sessions: &HashSet<String>) -> io::Result<Vec<String>> {
-        self.logs().remove_stale(sessions)
+        self.logs.remove_stale(sessions)
     }
 
-    /// Settles what stands in a session's terminal log and was not found in a sandbox, after all sandboxes were looked at. The
+    /// Adopts what stands in a session's terminal log and was not found in a sandbox, after all sandboxes were looked at. The
     /// commands of those that are gone have ended with them; how many that were.
-    pub fn settle_log(
+    pub fn adopt_ended(
         self: &Arc<Self>,
         session: &Arc<Session>,
         statuses: &SandboxStatuses,
         recorded_exits: &mut RecordedExits,
     ) -> usize {
-        let log = self.logs().of(session.id);
+        let log = self.logs.of(session.id);
         let mut lost = 0;
         for (id, entry) in log.entries() {
             let sandbox_id = &entry.begun.sandbox_id;
-            if self.registry().has(id) {
+            if self.registry.has(id) {
                 continue;
             }
             let request_id = entry.begun.terminal.as_ref().map(|record| record.request_id.clone());
             let request_id = request_id.filter(|id| !id.is_empty());
             if statuses.unknown.contains(sandbox_id) {
                 if let Some(request_id) = request_id {
-                    self.registry().quarantine(session.id, request_id, id);
+                    self.registry.quarantine(session.id, request_id, id);
                 }
             } else if statuses.alive.contains(sandbox_id) {
                 // Never spawned, or released: its supervisor would know.
                 log.remove(id);
                 if let Some(request_id) = request_id {
-                    self.registry().unquarantine(session.id, request_id);
+                    self.registry.unquarantine(session.id, request_id);
                 }
             } else if statuses.is_gone(sandbox_id) {
-                match self.restore_lost(session, id, entry, recorded_exits) {
+                match self.adopt_lost(session, id, entry, recorded_exits) {
                     Ok(()) => lost += 1,
                     // It stays in the log: another build may read it.
                     Err(error) => {
@@ -236,7 +226,7 @@ impl TerminalContext {
     }
 
     /// Adopts a terminal whose sandbox is gone.
-    fn restore_lost(
+    fn adopt_lost(
         self: &Arc<Self>,
         session: &Arc<Session>,
         id: TerminalId,
@@ -245,7 +235,7 @@ impl TerminalContext {
     ) -> Result<(), MetadataError> {
         let outcome = entry.outcome();
         let metadata = metadata::from_record(entry.begun.terminal.unwrap_or_default())?;
-        let terminal = self.restore(session, id, metadata, OutputState::Lost);
+        let terminal = self.adopt_terminal(session, id, metadata, OutputState::Lost);
         let now = SystemTime::now();
         let since = |at| now.duration_since(at).unwrap_or_default();
         let ended_at = outcome.as_ref().and_then(|outcome| SystemTime::try_from(outcome.ended_at?).ok());
@@ -255,7 +245,7 @@ impl TerminalContext {
                 false => Recording::Now,
             };
         let outcome = outcome.unwrap_or_else(|| outcome::lost(None, None, 0, now));
-        self.registry().insert_existing(&terminal);
+        self.registry.insert_adopted(&terminal);
         terminal.ended_with_sandbox(outcome, ended_at.map_or(Duration::ZERO, since), recording);
         match terminal.spec.backpressure {
             Backpressure::Never | Backpressure::ForStream => {}
@@ -266,14 +256,14 @@ impl TerminalContext {
     }
 
     /// Makes the terminal, which does not know yet where it runs.
-    fn restore(
+    fn adopt_terminal(
         &self,
         session: &Arc<Session>,
         id: TerminalId,
-        metadata: RestoredMetadata,
+        metadata: AdoptedMetadata,
         output: OutputState,
     ) -> Arc<Terminal> {
-        let RestoredMetadata { spec: summary, session_id, request_id, created_at, has_given_stdin, .. } =
+        let AdoptedMetadata { spec: summary, session_id, request_id, created_at, has_given_stdin, .. } =
             metadata;
         if session_id != session.id.to_string() {
             // The sandbox's record says whose it is: a terminal in it cannot belong to another session.
@@ -284,7 +274,7 @@ impl TerminalContext {
             OutputState::Held => summary.output_limit_bytes.saturating_mul(streams),
             OutputState::Lost => 0,
         };
-        let terminal_log = self.logs().of(session.id);
+        let terminal_log = self.logs.of(session.id);
         let terminal = Terminal::new(NewTerminal {
             id,
             created_at,
@@ -292,12 +282,12 @@ impl TerminalContext {
             spec: summary,
             request_id,
             shell: ShellKnowledge::Unknown,
-            reservation: self.quota_tracker().restore(session, bytes),
-            exec_denials: ExecDenials::restored(terminal_log.denials(id)),
+            reservation: self.quotas.adopt(session, bytes),
+            exec_denials: ExecDenials::adopted(terminal_log.denials(id)),
             terminal_log,
-            counters: self.counters().clone(),
-            recorder: self.recorder().clone(),
-            changes: self.registry().changes_sender().clone(),
+            counters: self.counters.clone(),
+            recorder: self.recorder.clone(),
+            changes: self.registry.changes_sender().clone(),
         });
         if has_given_stdin {
             terminal.takes_given_stdin();
@@ -305,7 +295,7 @@ impl TerminalContext {
         terminal
     }
 
-    fn resume(
+    fn adopt_running(
         self: &Arc<Self>,
         terminal: &Arc<Terminal>,
         live: Live,
@@ -315,25 +305,25 @@ impl TerminalContext {
     ) {
         let sandbox = live.sandbox.clone();
         let reported = terminal.terminal_log().outcome(terminal.id);
-        let policy = self.policy().current();
+        let policy = self.policy.current();
         // One that has gone from the policy: as a new profile would be.
         let profile = policy.profile(Some(terminal.spec.profile.as_str()));
         let profile = profile.map_or_else(Arc::default, |(_, profile)| profile.clone());
-        let watched = WatchedWorkspaces::resume(
+        let watched = WatchedWorkspaces::adopt(
             &terminal.session,
             terminal.subject(),
-            self.recorder(),
+            &self.recorder,
             &profile,
-            self.workspaces(),
+            &self.workspaces,
             reported,
         );
         if let Some(watched) = watched
             && terminal.workspace.set(watched).is_err()
         {
-            unreachable!("a terminal's workspaces are attached once, when it is restored");
+            unreachable!("a terminal's workspaces are attached once, when it is adopted");
         }
-        terminal.resume(Running::adopted(sandbox.clone(), sharing), live);
-        self.screens().begin(terminal, Questions::SomeOld);
+        terminal.adopt(Running::adopted(sandbox.clone(), sharing), live);
+        self.screens.begin(terminal, Questions::SomeOld);
         self.stop_when_left(terminal);
         if let Some((exit, ago)) = ended {
             let recording = match recorded_exits.contains(&terminal.id.to_string(), ago) {
@@ -341,6 +331,7 @@ impl TerminalContext {
                 false => Recording::Now,
             };
             let terminal = terminal.clone();
+            terminal.end_claims.set_reported();
             sandbox.after_gate_backlog(move || {
                 terminal.after_workspace_check(move |terminal| {
                     terminal.ended_earlier(CommandEnd::Reported(exit), ago, recording);
@@ -360,32 +351,5 @@ impl TerminalContext {
         if terminal.spec.backpressure == Backpressure::ForResumableRun {
             self.await_caller(terminal);
         }
-    }
-
-    /// Waits for the caller of a resumable run, who may be waiting for this gateway.
-    pub(super) fn await_caller(self: &Arc<Self>, terminal: &Arc<Terminal>) {
-        if terminal.run_caller.expect() == Claim::Taken {
-            return;
-        }
-        let (context, terminal) = (self.clone(), terminal.clone());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = tokio::time::sleep(CALLER_AWAITED_FOR) => {}
-                () = terminal.wait_released() => return,
-            }
-            if terminal.run_caller.give_up() == Claim::Granted {
-                context.release_run(&terminal);
-            }
-        });
-    }
-
-    fn release_run(self: &Arc<Self>, terminal: &Arc<Terminal>) {
-        let (registry, recorder) = (self.registry().clone(), self.recorder().clone());
-        let terminal = terminal.clone();
-        tokio::spawn(async move {
-            tracing::info!(terminal.id = %terminal.id, "the caller of a run is gone: it is stopped");
-            // A release by another call is as good.
-            let _ = release(&registry, &recorder, &terminal, None, StopCause::Killed).await;
-        });
     }
 }

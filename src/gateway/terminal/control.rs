@@ -1,21 +1,36 @@
-//! Controls a terminal whose command runs: stop, signal, input.
+//! What callers do with a command that runs: signal it, write to it, change the size of its pseudo-terminal, connect to a port on the
+//! loopback of its sandbox.
 //!
-//! The supervisor is asked, and its answer returned. Nothing is released.
+//! The supervisor is asked, and its answer returned. Its end is in `end`.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::OwnedFd,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use tokio::{
+    net::{TcpSocket, TcpStream},
+    time::timeout,
+};
+use ulid::Ulid;
 
 use crate::{
-    failpoint,
+    journal::{ForwardEndedRecord, ForwardRecord, Record},
     policy::PtySize,
-    proto::supervisor::{StopCause, WriteStdin},
-    sandbox::{control::ControlError, handle::Sandbox, requests::RequestError},
+    proto::supervisor::WriteStdin,
+    sandbox::{SocketFamily, handle::Sandbox, requests::RequestError},
+    session::Principal,
     terminal::{
-        audit::{
-            recorder::Recorder,
-            records::{self, KillReason},
-        },
-        errors::{OperationError, TerminalReleased},
-        state::{claim::Claim, outcome, stage::Stage, terminal::Terminal},
+        errors::{ForwardError, OperationError, TerminalReleased},
+        recorder::Recorder,
+        records,
+        stage::Stage,
+        state::Terminal,
     },
 };
 
@@ -28,102 +43,76 @@ pub enum EndOfInput {
     NotYet,
 }
 
-/// Begins to stop the command: it ends, whatever its supervisor does. That it has ended is no error.
-pub async fn kill(
-    recorder: &Recorder,
-    terminal: &Arc<Terminal>,
-    grace: Option<Duration>,
-) -> Result<(), OperationError> {
-    stop(recorder, terminal, grace, StopCause::Killed, KillReason::Kill).await
-}
+impl Terminal {
+    /// Sends a signal to the main process's group.
+    pub async fn signal(&self, signal: i32) -> Result<(), OperationError> {
+        let sandbox = self.running().await?;
+        self.recorder.record_or_count(&records::signal_sent(self.subject(), signal));
+        answered(sandbox.signal(self.id.to_string(), signal).await)
+    }
 
-pub(in crate::terminal) async fn stop(
-    recorder: &Recorder,
-    terminal: &Arc<Terminal>,
-    grace: Option<Duration>,
-    cause: StopCause,
-    reason: KillReason,
-) -> Result<(), OperationError> {
-    match terminal.wait_settled().await {
-        Stage::Created | Stage::Running => {}
-        Stage::Finished(_) => return Ok(()),
-        Stage::Released(_) => return Err(TerminalReleased.into()),
-    }
-    let Some(live) = terminal.live() else { return Err(TerminalReleased.into()) };
-    terminal.end_claims.set_cause(outcome::cause_of_stop(cause));
-    terminal.enforce_end_within(grace);
-    let record = records::kill_requested(terminal.subject(), reason, grace);
-    match terminal.end_claims.claim_first_kill() {
-        Claim::Granted => recorder.record_best_effort(&record),
-        Claim::Taken => recorder.record_or_count(&record),
-    }
-    failpoint::reach("kill.recorded");
-    let stopped = live.sandbox.stop(terminal.id.to_string(), cause, grace).await;
-    failpoint::reach("kill.answered");
-    match stopped {
-        // A sandbox that is lost takes its commands with it.
-        Ok(()) | Err(RequestError::Control(ControlError::Lost)) => Ok(()),
-        // It has not been asked to end, and must all the same.
-        Err(RequestError::Control(ControlError::TimedOut)) => {
-            terminal.enforce_end_now();
-            Ok(())
+    /// Writes to the command's stdin; how many bytes it took. Fewer than all: the command has closed it. With an offset, the data
+    /// stands there of all the input: what was taken before is skipped.
+    ///
+    /// # Errors
+    /// [`OperationError::LineRunning`]: while a line runs in a kept shell, the input is the line's.
+    pub async fn write(
+        &self,
+        offset: Option<u64>,
+        data: Bytes,
+        end: EndOfInput,
+    ) -> Result<u64, OperationError> {
+        match &self.kept_shell {
+            Some(shell) if !shell.admits_others() => Err(OperationError::LineRunning),
+            Some(_) | None => self.write_stdin(offset, data, end).await,
         }
-        Err(RequestError::Control(error)) => Err(error.into()),
-        Err(RequestError::Errno(errno)) => Err(OperationError::Errno(errno)),
     }
-}
 
-/// Sends a signal to the main process's group.
-pub async fn signal(recorder: &Recorder, terminal: &Terminal, signal: i32) -> Result<(), OperationError> {
-    let sandbox = running(terminal).await?;
-    recorder.record_or_count(&records::signal_sent(terminal.subject(), signal));
-    match sandbox.signal(terminal.id.to_string(), signal).await {
-        Ok(()) => Ok(()),
-        Err(RequestError::Errno(libc::ENOENT | libc::ESRCH)) => Err(OperationError::Ended),
-        Err(RequestError::Errno(errno)) => Err(OperationError::Errno(errno)),
-        Err(RequestError::Control(error)) => Err(error.into()),
-    }
-}
-
-/// Writes to the command's stdin; how many bytes it took. Fewer than all: the command has closed it.
-pub async fn write_stdin(
-    terminal: &Terminal,
-    offset: Option<u64>,
-    data: prost::bytes::Bytes,
-    end: EndOfInput,
-) -> Result<u64, OperationError> {
-    let sandbox = running(terminal).await?;
-    let terminal_id = terminal.id.to_string();
-    let request = WriteStdin { terminal_id, data, eof: end == EndOfInput::AfterThis, offset };
-    let written = sandbox.write_stdin(request).await?;
-    match written.errno {
-        0 | libc::EPIPE => Ok(written.written),
-        libc::EBADF => Err(OperationError::StdinClosed),
-        libc::ENOENT => Err(OperationError::Ended),
-        libc::EINVAL if offset.is_some() => Err(OperationError::InputGap),
-        errno => Err(OperationError::Errno(errno)),
-    }
-}
-
-/// Changes the size of a pseudo-terminal.
-pub async fn resize(terminal: &Terminal, size: PtySize) -> Result<(), OperationError> {
-    if terminal.pty_size().is_none() {
-        return Err(OperationError::NoPty);
-    }
-    let sandbox = running(terminal).await?;
-    match sandbox.resize(terminal.id.to_string(), size).await {
-        Ok(()) => {
-            terminal.pty.set(size);
-            Ok(())
+    /// As [`Self::write`], whoever holds the input.
+    pub(in crate::terminal) async fn write_stdin(
+        &self,
+        offset: Option<u64>,
+        data: Bytes,
+        end: EndOfInput,
+    ) -> Result<u64, OperationError> {
+        let sandbox = self.running().await?;
+        let terminal_id = self.id.to_string();
+        let request = WriteStdin { terminal_id, data, eof: end == EndOfInput::AfterThis, offset };
+        let written = sandbox.write_stdin(request).await?;
+        match written.errno {
+            0 | libc::EPIPE => Ok(written.written),
+            libc::EBADF => Err(OperationError::StdinClosed),
+            libc::ENOENT => Err(OperationError::Ended),
+            libc::EINVAL if offset.is_some() => Err(OperationError::InputGap),
+            errno => Err(OperationError::Errno(errno)),
         }
-        Err(RequestError::Errno(libc::ENOENT | libc::ESRCH)) => Err(OperationError::Ended),
-        Err(RequestError::Errno(errno)) => Err(OperationError::Errno(errno)),
-        Err(RequestError::Control(error)) => Err(error.into()),
+    }
+
+    /// Changes the size of a pseudo-terminal; its foreground process group gets SIGWINCH.
+    pub async fn resize(&self, size: PtySize) -> Result<(), OperationError> {
+        if self.pty_size().is_none() {
+            return Err(OperationError::NoPty);
+        }
+        let sandbox = self.running().await?;
+        answered(sandbox.resize(self.id.to_string(), size).await)?;
+        self.pty.set(size);
+        Ok(())
+    }
+
+    /// The sandbox of a command that runs.
+    pub(in crate::terminal) async fn running(&self) -> Result<Arc<Sandbox>, OperationError> {
+        match self.wait_settled().await {
+            Stage::Finished(_) => Err(OperationError::Ended),
+            Stage::Released(_) => Err(TerminalReleased.into()),
+            Stage::Created | Stage::Running => {
+                self.live().map(|live| live.sandbox.clone()).ok_or(OperationError::Released(TerminalReleased))
+            }
+        }
     }
 }
 
-/// What a supervisor has answered to a question about a terminal that runs.
-pub(super) fn answered<T>(answer: Result<T, RequestError>) -> Result<T, OperationError> {
+/// What a supervisor has answered about a terminal that runs.
+pub(in crate::terminal) fn answered<T>(answer: Result<T, RequestError>) -> Result<T, OperationError> {
     answer.map_err(|error| match error {
         RequestError::Errno(libc::ENOENT | libc::ESRCH) => OperationError::Ended,
         RequestError::Errno(libc::ENOTTY) => OperationError::NoPty,
@@ -132,23 +121,157 @@ pub(super) fn answered<T>(answer: Result<T, RequestError>) -> Result<T, Operatio
     })
 }
 
-pub(super) async fn running(terminal: &Terminal) -> Result<Arc<Sandbox>, OperationError> {
-    match terminal.wait_settled().await {
-        Stage::Finished(_) => Err(OperationError::Ended),
-        Stage::Released(_) => Err(TerminalReleased.into()),
-        Stage::Created | Stage::Running => {
-            terminal.live().map(|live| live.sandbox.clone()).ok_or(OperationError::Released(TerminalReleased))
+/// Forwarded connections of one principal at once.
+const CONNECTIONS_MAX: usize = 256;
+/// How long a program inside may take to accept.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The forwarded connections of a gateway.
+#[derive(Debug, Default)]
+pub struct Forwards {
+    open: Mutex<HashMap<Principal, usize>>,
+}
+
+/// A place of a principal's.
+#[derive(Debug)]
+struct Place {
+    forwards: Arc<Forwards>,
+    principal: Principal,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.forwards.lock();
+        if let Some(count) = open.get_mut(&self.principal) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.principal);
+            }
         }
     }
 }
 
-/// While a line runs in a kept shell, the input is the line's.
-///
-/// # Errors
-/// [`OperationError::LineRunning`].
-pub fn check_input_free(terminal: &Terminal) -> Result<(), OperationError> {
-    match &terminal.kept_shell {
-        Some(shell) if !shell.admits_others() => Err(OperationError::LineRunning),
-        Some(_) | None => Ok(()),
+impl Forwards {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Principal, usize>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn take_place(self: &Arc<Self>, principal: Principal) -> Result<Place, ForwardError> {
+        let mut open = self.lock();
+        let count = open.entry(principal).or_default();
+        if *count >= CONNECTIONS_MAX {
+            return Err(ForwardError::TooMany(CONNECTIONS_MAX));
+        }
+        *count += 1;
+        Ok(Place { forwards: self.clone(), principal })
+    }
+
+    /// Connects to a port on the loopback of a terminal's sandbox, and to nothing else. The supervisor makes the socket, because a socket is
+    /// of the network in which it was made, and the gateway connects it. It is in the journal before it is tried.
+    ///
+    /// # Errors
+    /// [`ForwardError`].
+    pub async fn connect(
+        self: &Arc<Self>,
+        terminal: &Terminal,
+        port: u16,
+    ) -> Result<Forwarded, ForwardError> {
+        let sandbox = terminal.running().await?;
+        let principal = terminal.session.principal;
+        let place = self.take_place(principal)?;
+        let connection = Ulid::generate().to_string();
+        let record = ForwardRecord {
+            session: terminal.session.id.to_string(),
+            principal: principal.to_string(),
+            terminal: terminal.id.to_string(),
+            port,
+            connection: connection.clone(),
+        };
+        let ended = ForwardEndedRecord {
+            session: record.session.clone(),
+            principal: record.principal.clone(),
+            terminal: record.terminal.clone(),
+            port,
+            connection,
+            sent_bytes: 0,
+            received_bytes: 0,
+            duration_ms: 0,
+            failure: String::new(),
+        };
+        terminal.recorder.record_all_within_share(&[Record::Forward(record)]).await?;
+        let mut traffic = Traffic {
+            record: ended,
+            began: Instant::now(),
+            recorder: terminal.recorder.clone(),
+            _place: place,
+        };
+        let loopbacks: [(SocketFamily, IpAddr); 2] = [
+            (SocketFamily::Ipv4, Ipv4Addr::LOCALHOST.into()),
+            // Where a development server listens that was told "localhost".
+            (SocketFamily::Ipv6, Ipv6Addr::LOCALHOST.into()),
+        ];
+        let mut failure = io::Error::from(io::ErrorKind::ConnectionRefused);
+        for (family, address) in loopbacks {
+            match dial(&sandbox, family, SocketAddr::new(address, port)).await {
+                Ok(Some(stream)) => return Ok(Forwarded { stream, traffic }),
+                Ok(None) => {
+                    "no socket".clone_into(&mut traffic.record.failure);
+                    return Err(ForwardError::Unavailable);
+                }
+                Err(error) => failure = error,
+            }
+        }
+        traffic.record.failure = failure.to_string();
+        Err(ForwardError::Closed { port, cause: failure })
+    }
+}
+
+/// An open connection to a port inside. Its end is in the journal.
+#[derive(Debug)]
+pub struct Forwarded {
+    /// To the program inside.
+    pub stream: TcpStream,
+    /// What has gone through it.
+    pub traffic: Traffic,
+}
+
+/// Counts what goes through a connection, and writes that down when it is dropped.
+#[derive(Debug)]
+pub struct Traffic {
+    record: ForwardEndedRecord,
+    began: Instant,
+    recorder: Recorder,
+    _place: Place,
+}
+
+impl Traffic {
+    /// Bytes from the caller.
+    pub fn sent(&mut self, bytes: usize) {
+        self.record.sent_bytes += bytes as u64;
+    }
+
+    /// Bytes to the caller.
+    pub fn received(&mut self, bytes: usize) {
+        self.record.received_bytes += bytes as u64;
+    }
+}
+
+impl Drop for Traffic {
+    fn drop(&mut self) {
+        self.record.duration_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.recorder.record_or_count(&Record::ForwardEnded(self.record.clone()));
+    }
+}
+
+/// `None`: the sandbox makes no sockets.
+async fn dial(sandbox: &Sandbox, family: SocketFamily, to: SocketAddr) -> io::Result<Option<TcpStream>> {
+    let sockets = sandbox.make_sockets(1, family).await;
+    let Some(socket) = sockets.and_then(|mut sockets| sockets.pop()) else { return Ok(None) };
+    let stream = timeout(CONNECT_TIMEOUT, unbound(socket).connect(to)).await.map_err(io::Error::from)??;
+    let _ = stream.set_nodelay(true);
+    Ok(Some(stream))
+}
+
+fn unbound(socket: OwnedFd) -> TcpSocket {
+    TcpSocket::from_std_stream(socket.into())
 }

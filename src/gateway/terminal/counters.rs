@@ -2,12 +2,12 @@
 //!
 //! They hold no name, command or path, so that a scraper sees none.
 
-use super::refusal::LimitName;
 use crate::{
     counters::{Counter, CounterVec, Histogram, Label, labels},
     policy::command::rule::Decision,
     proto::v1::ExitCause,
     reason::Reason,
+    terminal::quotas::LimitName,
 };
 
 /// Counts that only go up.
@@ -37,13 +37,13 @@ pub struct TerminalCounters {
     pub failed: Counter,
     /// Execs within commands that were allowed and happened.
     pub execs_allowed: Counter,
-    /// Execs within commands that were refused.
+    /// Execs within commands that were denied.
     pub execs_denied: Counter,
     /// Execs within commands that a person was to be asked about.
     pub execs_asked: Counter,
     /// Connections of sandboxes with the network `proxy` that were allowed.
     pub connections_allowed: Counter,
-    /// Those that were refused.
+    /// Those that were denied.
     pub connections_denied: Counter,
     /// Bytes from commands, of connections that have ended.
     pub connection_bytes_sent: Counter,

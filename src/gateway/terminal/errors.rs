@@ -1,19 +1,30 @@
-//! The errors of operations on terminals and sessions.
+//! The errors of operations on terminals and sessions, and the reason of each: the one mapping that error details, metrics and the journal
+//! share.
+//!
+//! Every match is exhaustive, so that a new error has a reason or does not compile. The bound that a request met is found here, too.
 
 use std::sync::Arc;
 
-use super::{
-    audit::recorder::Unrecorded,
-    id::TerminalId,
-    quotas::{MAX_QUEUED_LINES, QuotaReached},
-    secrets::command_secrets::SecretError,
-};
 use crate::{
     approval::{Answer, ApprovalId, ApprovalLimitReached, ApprovalResolveError},
-    policy::{ApprovalQuestion, Denial},
+    journal::AppendError,
+    link::LinkError,
+    policy::{ApprovalQuestion, Denial, command::rule::Decision},
     pool::PoolError,
-    sandbox::{control::ControlError, requests::SpawnRefused, screen_link::ScreenError, start::StartError},
+    reason::Reason,
+    sandbox::{
+        requests::SpawnRefused,
+        screen_link::ScreenError,
+        spawn_error::{SpawnFailure, SpawnFault},
+        start::StartError,
+    },
     session::OpenError,
+    terminal::{
+        quotas::{LimitName, MAX_QUEUED_LINES, QuotaReached},
+        recorder::Unrecorded,
+        secrets::command_secrets::SecretError,
+        spec::TerminalId,
+    },
     workspace::WatchError,
 };
 
@@ -66,7 +77,7 @@ pub enum CreateError {
 
 impl CreateError {
     /// Whether it only failed because a caller did not stay: another one with the same request may do better.
-    pub(super) fn is_caller_gone(&self) -> bool {
+    pub(in crate::terminal) fn is_caller_gone(&self) -> bool {
         matches!(
             self,
             Self::Unapproved(ApprovalError::CallerDisconnected(..) | ApprovalError::DeadlineExceeded(..))
@@ -90,7 +101,7 @@ pub enum OperationError {
     Ended,
     /// Its sandbox did not answer.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Control(#[from] LinkError),
     /// Its stdin is closed.
     #[error("stdin is closed")]
     StdinClosed,
@@ -265,4 +276,262 @@ pub enum OpenSessionError {
     /// The principal's share of the journal is full.
     #[error(transparent)]
     JournalShare(#[from] QuotaReached),
+}
+
+impl From<&CreateError> for Reason {
+    fn from(error: &CreateError) -> Self {
+        match error {
+            CreateError::Draining => Self::Draining,
+            CreateError::SessionClosing => Self::SessionNotFound,
+            CreateError::Denied(denial) => denial.into(),
+            CreateError::Unapproved(error) => error.into(),
+            CreateError::Quota(_) | CreateError::RefusalRateExceeded => Self::Quota,
+            CreateError::WorkspaceUnwatched(error) => error.into(),
+            CreateError::Unrecorded(error) => error.into(),
+            CreateError::LogUnwritable(_) => Self::StateUnwritable,
+            CreateError::Filesystem(error) => error.into(),
+            CreateError::Quarantined(_) => Self::TerminalQuarantined,
+            CreateError::Sandbox(error) => error.as_ref().into(),
+            CreateError::Secret(_) => Self::SecretUnavailable,
+            CreateError::Spawn(error) => error.into(),
+        }
+    }
+}
+
+impl From<&OpenSessionError> for Reason {
+    fn from(error: &OpenSessionError) -> Self {
+        match error {
+            OpenSessionError::Unrecorded(error) => error.into(),
+            OpenSessionError::JournalShare(_) => Self::Quota,
+            OpenSessionError::Open(error) => error.into(),
+        }
+    }
+}
+
+impl From<&OpenError> for Reason {
+    fn from(error: &OpenError) -> Self {
+        match error {
+            OpenError::Denied(denial) => denial.into(),
+            OpenError::Root(..)
+            | OpenError::RootName(_)
+            | OpenError::OtherSession { .. }
+            | OpenError::RootReplaced(_)
+            | OpenError::ForeignOwnerProcess
+            | OpenError::Governing(_) => Self::BadField,
+            OpenError::NoOwnerProcess => Self::OwnerProcessUnknown,
+            OpenError::TooMany(_) | OpenError::Descriptors(_) => Self::Quota,
+            OpenError::Draining => Self::Draining,
+            OpenError::StateUnwritable(_) => Self::StateUnwritable,
+            OpenError::Filesystem(error) => error.into(),
+        }
+    }
+}
+
+impl From<&ForwardError> for Reason {
+    fn from(error: &ForwardError) -> Self {
+        match error {
+            ForwardError::Terminal(error) => error.into(),
+            ForwardError::Unrecorded(error) => error.into(),
+            ForwardError::TooMany(_) => Self::Quota,
+            ForwardError::Unavailable => Self::ForwardUnavailable,
+            ForwardError::Closed { .. } => Self::PortClosed,
+        }
+    }
+}
+
+impl From<&Denial> for Reason {
+    fn from(denial: &Denial) -> Self {
+        match denial.decision() {
+            Decision::Ask => Self::ApprovalRequired,
+            Decision::Deny | Decision::Allow => Self::PolicyDenied,
+        }
+    }
+}
+
+impl From<&ApprovalError> for Reason {
+    fn from(error: &ApprovalError) -> Self {
+        match error {
+            ApprovalError::Required(..) | ApprovalError::Superseded(..) | ApprovalError::Changed(_) => {
+                Self::ApprovalRequired
+            }
+            ApprovalError::Denied(..) => Self::ApprovalDenied,
+            ApprovalError::Expired(..) => Self::ApprovalExpired,
+            ApprovalError::DeadlineExceeded(..) => Self::Deadline,
+            ApprovalError::CallerDisconnected(..) => Self::CallerGone,
+            ApprovalError::LimitReached(_) => Self::Quota,
+        }
+    }
+}
+
+impl From<&ResolveApprovalError> for Reason {
+    fn from(error: &ResolveApprovalError) -> Self {
+        match error {
+            ResolveApprovalError::Unrecorded(error) => error.into(),
+            ResolveApprovalError::Resolve(ApprovalResolveError::NotFound) => Self::ApprovalNotFound,
+            ResolveApprovalError::Resolve(ApprovalResolveError::NotAnApprover) => Self::NotAnApprover,
+            ResolveApprovalError::Resolve(ApprovalResolveError::NotPending(_)) => Self::ApprovalNotPending,
+        }
+    }
+}
+
+impl From<&Unrecorded> for Reason {
+    fn from(Unrecorded(error): &Unrecorded) -> Self {
+        match error {
+            AppendError::Unwritable(_) | AppendError::Stopped => Self::JournalUnwritable,
+            AppendError::TooLong { .. } => Self::JournalRecordTooLong,
+            AppendError::Reserved | AppendError::Unencodable(_) => Self::JournalRecord,
+        }
+    }
+}
+
+impl From<&PoolError> for Reason {
+    fn from(error: &PoolError) -> Self {
+        match error {
+            PoolError::TimedOut(_) => Self::FileSystemOverdue,
+            PoolError::Busy(_) => Self::Quota,
+            PoolError::ThreadUnavailable => Self::NoThread,
+        }
+    }
+}
+
+impl From<&WatchError> for Reason {
+    fn from(error: &WatchError) -> Self {
+        match error {
+            WatchError::TooMany { .. } | WatchError::System(_) => Self::Quota,
+        }
+    }
+}
+
+impl From<&StartError> for Reason {
+    fn from(error: &StartError) -> Self {
+        match error {
+            StartError::Launch(_)
+            | StartError::Connect(_)
+            | StartError::KeptCaches(_)
+            | StartError::KeptCachesWait(_)
+            | StartError::Net(_)
+            | StartError::Gate(_) => Self::ConfinementUnavailable,
+            StartError::RootGone(_) => Self::RootGone,
+            StartError::Descriptors(_) => Self::LimitReached,
+        }
+    }
+}
+
+impl From<&SpawnRefused> for Reason {
+    fn from(error: &SpawnRefused) -> Self {
+        match error {
+            SpawnRefused::Failed(failure) | SpawnRefused::Changed { failure, .. } => failure.into(),
+            SpawnRefused::Control(error) => error.into(),
+            SpawnRefused::Gate(LinkError::Lost(_)) => Self::SandboxLost,
+            SpawnRefused::Ring(_) | SpawnRefused::Gate(_) | SpawnRefused::NoPtys | SpawnRefused::NoUmask => {
+                Self::ConfinementUnavailable
+            }
+        }
+    }
+}
+
+impl From<&SpawnFailure> for Reason {
+    fn from(failure: &SpawnFailure) -> Self {
+        match failure.fault {
+            SpawnFault::CommandNotFound => Self::CommandNotFound,
+            SpawnFault::NotExecutable => Self::NotExecutable,
+            SpawnFault::PermissionDenied => Self::PermissionDenied,
+            SpawnFault::BadInterpreter => Self::BadInterpreter,
+            SpawnFault::CwdGone => Self::CwdGone,
+            SpawnFault::CwdNotADirectory => Self::CwdNotADirectory,
+            SpawnFault::ArgumentListTooLong => Self::ArgumentListTooLong,
+            SpawnFault::LimitReached => Self::LimitReached,
+            SpawnFault::ProgramChanged => Self::ProgramChanged,
+            SpawnFault::ConfinementUnavailable => Self::ConfinementUnavailable,
+        }
+    }
+}
+
+impl From<&LinkError> for Reason {
+    /// The link is that to a supervisor, which a request was sent to.
+    fn from(error: &LinkError) -> Self {
+        match error {
+            LinkError::Lost(_) => Self::SandboxLost,
+            LinkError::TooLong(..) => Self::ArgumentListTooLong,
+            LinkError::TimedOut(_) => Self::SupervisorTimedOut,
+            LinkError::Connect(..)
+            | LinkError::Version { .. }
+            | LinkError::WrongSandbox(..)
+            | LinkError::UnexpectedMessage(_)
+            | LinkError::Receive(..)
+            | LinkError::Unobserved(_) => Self::Supervisor,
+        }
+    }
+}
+
+impl From<&ScreenAccessError> for Reason {
+    fn from(error: &ScreenAccessError) -> Self {
+        match error {
+            ScreenAccessError::NoPty => Self::NoPty,
+            ScreenAccessError::HasSecrets => Self::ScreenHasSecrets,
+            ScreenAccessError::Unavailable | ScreenAccessError::Screen(_) => Self::ScreenUnavailable,
+        }
+    }
+}
+
+impl From<&OperationError> for Reason {
+    fn from(error: &OperationError) -> Self {
+        match error {
+            OperationError::Released(TerminalReleased) => Self::TerminalNotFound,
+            OperationError::Ended => Self::CommandEnded,
+            OperationError::StdinClosed => Self::StdinClosed,
+            OperationError::NoPty => Self::NoPty,
+            OperationError::RunNotAwaited => Self::RunNotAwaited,
+            OperationError::InputGap => Self::BadField,
+            OperationError::LineRunning => Self::LineRunning,
+            OperationError::LineOver => Self::LineOver,
+            OperationError::NotAKeptShell => Self::NotAKeptShell,
+            OperationError::Control(error) => error.into(),
+            OperationError::Errno(_) => Self::Supervisor,
+        }
+    }
+}
+
+impl From<&RunLineError> for Reason {
+    fn from(error: &RunLineError) -> Self {
+        match error {
+            RunLineError::Operation(error) => error.into(),
+            RunLineError::NoGate => Self::NoExecGate,
+            RunLineError::Busy => Self::ShellBusy,
+            RunLineError::LineEditing => Self::BadField,
+            RunLineError::QueueFull => Self::Quota,
+            RunLineError::HasSecrets => Self::ShellHasSecrets,
+            RunLineError::EarlierBuild => Self::ConfinementUnavailable,
+            RunLineError::OtherTerminal(_) => Self::LineNeedsOtherTerminal,
+            RunLineError::Refused(error) => error.into(),
+        }
+    }
+}
+
+impl LimitName {
+    /// The bound that a request met, if it was one.
+    pub(in crate::terminal) fn of(error: &CreateError) -> Option<Self> {
+        match error {
+            CreateError::Quota(reached) => Some(reached.limit),
+            CreateError::Unapproved(ApprovalError::LimitReached(ApprovalLimitReached::Principal(_))) => {
+                Some(Self::ApprovalsOfPrincipal)
+            }
+            CreateError::Unapproved(ApprovalError::LimitReached(ApprovalLimitReached::Gateway(_))) => {
+                Some(Self::Approvals)
+            }
+            CreateError::Draining
+            | CreateError::SessionClosing
+            | CreateError::Denied(_)
+            | CreateError::Unapproved(_)
+            | CreateError::Unrecorded(_)
+            | CreateError::LogUnwritable(_)
+            | CreateError::Filesystem(_)
+            | CreateError::RefusalRateExceeded
+            | CreateError::Quarantined(_)
+            | CreateError::WorkspaceUnwatched(_)
+            | CreateError::Sandbox(_)
+            | CreateError::Secret(_)
+            | CreateError::Spawn(_) => None,
+        }
+    }
 }

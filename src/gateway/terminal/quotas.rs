@@ -1,8 +1,22 @@
-//! The quotas of a session and of a principal, and the error when one is reached.
+//! The quotas of a session and of a principal, what is used of them, and the error when one is reached.
+//!
+//! A terminal makes a reservation before anything is started, and gives it back by dropping it. Output counts by its limit,
+//! not by what was written, so that a terminal can always keep what it was granted.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 
-use crate::sandbox::cgroup::PrincipalLimits;
+use crate::{
+    counters::labels,
+    sandbox::cgroup::PrincipalLimits,
+    session::{DescriptorQuota, DescriptorQuotaReached, HeldDescriptors, Principal, Session, SessionId},
+};
 
 /// Lines that wait for their turn in one kept shell.
 pub const MAX_QUEUED_LINES: u32 = 16;
@@ -69,85 +83,268 @@ impl Default for Quotas {
     }
 }
 
-/// Which cap is reached.
+labels! {
+    /// A bound that refused something, by its name in the configuration.
+    pub enum LimitName {
+        /// `quotas.sessions_per_principal`.
+        Sessions = "sessions_per_principal",
+        /// `quotas.live_terminals_per_session`.
+        LiveOfSession = "live_terminals_per_session",
+        /// `quotas.live_terminals_per_principal`.
+        LiveOfPrincipal = "live_terminals_per_principal",
+        /// `quotas.retained_terminals_per_session`.
+        RetainedOfSession = "retained_terminals_per_session",
+        /// `quotas.retained_terminals_per_principal`.
+        RetainedOfPrincipal = "retained_terminals_per_principal",
+        /// `quotas.retained_bytes_per_session`.
+        BytesOfSession = "retained_bytes_per_session",
+        /// `quotas.retained_bytes_per_principal`.
+        BytesOfPrincipal = "retained_bytes_per_principal",
+        /// A principal's share of what the journal keeps for `journal.keep_for_at_least`.
+        Journal = "journal_share",
+        /// A principal's part of the gateway's descriptors.
+        Descriptors = "descriptors_per_principal",
+        /// `approvals.open_per_principal`.
+        ApprovalsOfPrincipal = "approvals_open_per_principal",
+        /// `approvals.open`.
+        Approvals = "approvals_open",
+    }
+}
+
+/// A cap that is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{scope} has reached its cap of {max} {kind}")]
 pub struct QuotaReached {
-    /// Of what.
-    pub kind: QuotaKind,
-    /// Of whom.
-    pub scope: QuotaScope,
+    /// Which one.
+    pub limit: LimitName,
     /// The cap.
     pub max: u64,
+    /// The time in which so much was used, where the cap is of a time.
+    pub within: Option<Duration>,
 }
 
-impl QuotaReached {
-    /// The cap's name in the configuration.
-    pub fn name(&self) -> &'static str {
-        match (self.kind, self.scope) {
-            (QuotaKind::Live, QuotaScope::Session) => "live_terminals_per_session",
-            (QuotaKind::Live, QuotaScope::Principal) => "live_terminals_per_principal",
-            (QuotaKind::Retained, QuotaScope::Session) => "retained_terminals_per_session",
-            (QuotaKind::Retained, QuotaScope::Principal) => "retained_terminals_per_principal",
-            (QuotaKind::Bytes, QuotaScope::Session) => "retained_bytes_per_session",
-            (QuotaKind::Bytes, QuotaScope::Principal) => "retained_bytes_per_principal",
-            (QuotaKind::Journal { .. }, _) => "journal_share",
-            (QuotaKind::Descriptors, _) => "descriptors_per_principal",
-        }
+impl fmt::Display for QuotaReached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whose, unit) = match self.limit {
+            LimitName::LiveOfSession => ("session", "live terminals"),
+            LimitName::LiveOfPrincipal => ("principal", "live terminals"),
+            LimitName::RetainedOfSession => ("session", "retained terminals"),
+            LimitName::RetainedOfPrincipal => ("principal", "retained terminals"),
+            LimitName::BytesOfSession => ("session", "retained bytes"),
+            LimitName::BytesOfPrincipal => ("principal", "retained bytes"),
+            LimitName::Journal => ("principal", "bytes in the journal"),
+            LimitName::Descriptors => ("principal", "of the gateway's descriptors"),
+            LimitName::Sessions => ("principal", "sessions"),
+            LimitName::ApprovalsOfPrincipal => ("principal", "open questions"),
+            LimitName::Approvals => ("gateway", "open questions"),
+        };
+        write!(f, "the {whose} has reached its cap of {} {unit}", self.max)?;
+        self.within.map_or(Ok(()), |time| write!(f, " within {} s", time.as_secs()))
     }
 }
 
-/// What is capped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QuotaKind {
-    /// Terminals whose command runs.
-    Live,
+/// Descriptors that a terminal holds until it is released: the rings of its output, and what it was started with.
+const TERMINAL_DESCRIPTORS: u64 = 4;
+/// And that a sandbox of its own holds.
+const SANDBOX_DESCRIPTORS: u64 = 8;
+
+/// What one session or principal has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QuotaUsage {
+    /// Terminals whose command runs or is being started.
+    pub live: u32,
     /// Terminals that are not released.
-    Retained,
-    /// Bytes of output.
-    Bytes,
-    /// Bytes of records.
-    Journal {
-        /// Written in the last so many seconds.
-        within_s: u64,
-    },
-    /// Descriptors of the gateway.
-    Descriptors,
+    pub retained: u32,
+    /// Bytes of output reserved.
+    pub bytes: u64,
 }
 
-impl std::fmt::Display for QuotaKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Live => f.write_str("live terminals"),
-            Self::Retained => f.write_str("retained terminals"),
-            Self::Bytes => f.write_str("retained bytes"),
-            Self::Descriptors => f.write_str("of the gateway's descriptors"),
-            Self::Journal { within_s } => write!(f, "bytes in the journal within {within_s} s"),
+/// Whether a terminal has a sandbox for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnSandbox {
+    /// It has: it holds secrets.
+    Yes,
+    /// It shares its session's.
+    No,
+}
+
+fn descriptor_count(sandbox: OwnSandbox) -> u64 {
+    match sandbox {
+        OwnSandbox::Yes => TERMINAL_DESCRIPTORS + SANDBOX_DESCRIPTORS,
+        OwnSandbox::No => TERMINAL_DESCRIPTORS,
+    }
+}
+
+/// Tracks what sessions and principals use.
+#[derive(Debug)]
+pub struct QuotaTracker {
+    quotas: Quotas,
+    descriptors: Arc<DescriptorQuota>,
+    usage: Mutex<UsageTable>,
+}
+
+#[derive(Debug, Default)]
+struct UsageTable {
+    sessions: HashMap<SessionId, QuotaUsage>,
+    principals: HashMap<Principal, QuotaUsage>,
+}
+
+impl QuotaTracker {
+    /// A tracker of no use yet.
+    pub fn new(quotas: Quotas, descriptors: Arc<DescriptorQuota>) -> Arc<Self> {
+        Arc::new(Self { quotas, descriptors, usage: Mutex::default() })
+    }
+
+    /// Takes a place for a terminal that starts now.
+    pub fn reserve(
+        self: &Arc<Self>,
+        session: &Session,
+        bytes: u64,
+        sandbox: OwnSandbox,
+    ) -> Result<Reservation, QuotaReached> {
+        let mut usage = self.lock();
+        let of_session = usage.sessions.get(&session.id).copied().unwrap_or_default();
+        let of_principal = usage.principals.get(&session.principal).copied().unwrap_or_default();
+        let quotas = &self.quotas;
+        let checks = [
+            (LimitName::LiveOfSession, of_session.live.into(), 1, quotas.live_terminals_per_session.into()),
+            (
+                LimitName::LiveOfPrincipal,
+                of_principal.live.into(),
+                1,
+                quotas.live_terminals_per_principal.into(),
+            ),
+            (
+                LimitName::RetainedOfSession,
+                of_session.retained.into(),
+                1,
+                quotas.retained_terminals_per_session.into(),
+            ),
+            (
+                LimitName::RetainedOfPrincipal,
+                of_principal.retained.into(),
+                1,
+                quotas.retained_terminals_per_principal.into(),
+            ),
+            (LimitName::BytesOfSession, of_session.bytes, bytes, quotas.retained_bytes_per_session),
+            (LimitName::BytesOfPrincipal, of_principal.bytes, bytes, quotas.retained_bytes_per_principal),
+        ];
+        for (limit, held, more, max) in checks {
+            let held: u64 = held;
+            if held.saturating_add(more) > max {
+                return Err(QuotaReached { limit, max, within: None });
+            }
+        }
+        let descriptors = self.descriptors.reserve(session.principal, descriptor_count(sandbox)).map_err(
+            |DescriptorQuotaReached(max)| QuotaReached { limit: LimitName::Descriptors, max, within: None },
+        )?;
+        Ok(self.add(&mut usage, session, bytes, descriptors))
+    }
+
+    fn add(
+        self: &Arc<Self>,
+        usage: &mut UsageTable,
+        session: &Session,
+        bytes: u64,
+        held: HeldDescriptors,
+    ) -> Reservation {
+        let reservation = Reservation {
+            tracker: self.clone(),
+            session: session.id,
+            principal: session.principal,
+            bytes,
+            live: true,
+            _descriptors: held,
+        };
+        usage.update(&reservation, |counts| {
+            counts.live += 1;
+            counts.retained += 1;
+            counts.bytes += bytes;
+        });
+        reservation
+    }
+
+    /// Takes the place of a terminal that is there already, whatever the caps say: it was granted by a gateway before
+    /// this one, perhaps under others.
+    pub fn adopt(self: &Arc<Self>, session: &Session, bytes: u64) -> Reservation {
+        let mut usage = self.lock();
+        let descriptors =
+            self.descriptors.reserve_unchecked(session.principal, descriptor_count(OwnSandbox::No));
+        self.add(&mut usage, session, bytes, descriptors)
+    }
+
+    /// What a session has.
+    pub fn session_usage(&self, session: SessionId) -> QuotaUsage {
+        self.lock().sessions.get(&session).copied().unwrap_or_default()
+    }
+
+    /// What all have.
+    pub fn total_usage(&self) -> QuotaUsage {
+        let usage = self.lock();
+        usage.principals.values().fold(QuotaUsage::default(), |all, one| QuotaUsage {
+            live: all.live + one.live,
+            retained: all.retained + one.retained,
+            bytes: all.bytes + one.bytes,
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, UsageTable> {
+        self.usage.lock().expect("no code panics while it holds the usage table")
+    }
+}
+
+impl UsageTable {
+    fn update(&mut self, of: &Reservation, change: impl Fn(&mut QuotaUsage)) {
+        change(self.sessions.entry(of.session).or_default());
+        change(self.principals.entry(of.principal).or_default());
+    }
+
+    fn forget_empty(&mut self, of: &Reservation) {
+        if self.sessions.get(&of.session) == Some(&QuotaUsage::default()) {
+            self.sessions.remove(&of.session);
+        }
+        if self.principals.get(&of.principal) == Some(&QuotaUsage::default()) {
+            self.principals.remove(&of.principal);
         }
     }
 }
 
-/// Whose cap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QuotaScope {
-    /// A session's.
-    Session,
-    /// A principal's.
-    Principal,
+/// What a terminal uses of its session's and principal's quotas.
+#[derive(Debug)]
+#[must_use = "a reservation that is dropped gives its place back"]
+pub struct Reservation {
+    tracker: Arc<QuotaTracker>,
+    session: SessionId,
+    principal: Principal,
+    bytes: u64,
+    live: bool,
+    _descriptors: HeldDescriptors,
 }
 
-impl std::fmt::Display for QuotaScope {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Session => "the session",
-            Self::Principal => "the principal",
-        })
+impl Reservation {
+    /// The command has ended: the place among the live ones is free.
+    pub fn finished(&mut self) {
+        if std::mem::replace(&mut self.live, false) {
+            self.tracker.lock().update(self, |counts| counts.live -= 1);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.finished();
+        let mut usage = self.tracker.lock();
+        usage.update(self, |counts| {
+            counts.retained -= 1;
+            counts.bytes -= self.bytes;
+        });
+        usage.forget_empty(self);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::counters::Label as _;
 
     #[test]
     fn a_weight_is_one_that_the_kernel_takes() {
@@ -174,62 +371,21 @@ mod tests {
 
     #[test]
     fn a_cap_that_is_reached_is_named_as_in_the_configuration() {
-        let reached = |kind, scope| QuotaReached { kind, scope, max: 3 };
-        let named = [
-            (
-                QuotaKind::Live,
-                QuotaScope::Session,
-                "live_terminals_per_session",
-                "the session has reached its cap of 3 live terminals",
-            ),
-            (
-                QuotaKind::Live,
-                QuotaScope::Principal,
-                "live_terminals_per_principal",
-                "the principal has reached its cap of 3 live terminals",
-            ),
-            (
-                QuotaKind::Retained,
-                QuotaScope::Session,
-                "retained_terminals_per_session",
-                "the session has reached its cap of 3 retained terminals",
-            ),
-            (
-                QuotaKind::Retained,
-                QuotaScope::Principal,
-                "retained_terminals_per_principal",
-                "the principal has reached its cap of 3 retained terminals",
-            ),
-            (
-                QuotaKind::Bytes,
-                QuotaScope::Session,
-                "retained_bytes_per_session",
-                "the session has reached its cap of 3 retained bytes",
-            ),
-            (
-                QuotaKind::Bytes,
-                QuotaScope::Principal,
-                "retained_bytes_per_principal",
-                "the principal has reached its cap of 3 retained bytes",
-            ),
-            (
-                QuotaKind::Journal { within_s: 9 },
-                QuotaScope::Principal,
-                "journal_share",
-                "the principal has reached its cap of 3 bytes in the journal within 9 s",
-            ),
-            (
-                QuotaKind::Descriptors,
-                QuotaScope::Principal,
-                "descriptors_per_principal",
-                "the principal has reached its cap of 3 of the gateway's descriptors",
-            ),
+        let caps = [
+            (LimitName::LiveOfSession, "the session has reached its cap of 3 live terminals"),
+            (LimitName::LiveOfPrincipal, "the principal has reached its cap of 3 live terminals"),
+            (LimitName::RetainedOfSession, "the session has reached its cap of 3 retained terminals"),
+            (LimitName::RetainedOfPrincipal, "the principal has reached its cap of 3 retained terminals"),
+            (LimitName::BytesOfSession, "the session has reached its cap of 3 retained bytes"),
+            (LimitName::BytesOfPrincipal, "the principal has reached its cap of 3 retained bytes"),
+            (LimitName::Descriptors, "the principal has reached its cap of 3 of the gateway's descriptors"),
         ];
-        for (kind, scope, name, message) in named {
-            assert_eq!(
-                (reached(kind, scope).name(), reached(kind, scope).to_string()),
-                (name, message.to_owned())
-            );
+        for (limit, message) in caps {
+            assert_eq!(QuotaReached { limit, max: 3, within: None }.to_string(), message);
         }
+        let limit = LimitName::Journal;
+        let reached = QuotaReached { limit, max: 3, within: Some(Duration::from_secs(9)) };
+        let message = "the principal has reached its cap of 3 bytes in the journal within 9 s";
+        assert_eq!((reached.limit.label(), reached.to_string()), ("journal_share", message.to_owned()));
     }
 }

@@ -1,7 +1,7 @@
 //! Runs a command in one call: created, streamed without loss, waited for, released.
 //!
 //! When the caller goes away, the command is stopped and released. A resumable run goes on when its gateway goes away, and its
-//! caller releases it.
+//! caller releases it; one that does not come back for it in time is taken as gone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,13 +11,12 @@ use crate::{
     proto::supervisor::StopCause,
     reason::Reason,
     terminal::{
-        audit::recorder::Recorder,
-        channel::Channel,
         errors::OperationError,
-        output::reader::{Cursor, OutputPiece, OutputReadError},
-        release::release,
-        spec::Backpressure,
-        state::{claim::Claim, registry::Registry, stage::Stage, terminal::Terminal},
+        output::{Cursor, OutputPiece, OutputReadError},
+        spec::{Backpressure, Channel},
+        stage::{Claim, Stage},
+        state::Terminal,
+        terminals::Terminals,
     },
 };
 
@@ -71,8 +70,7 @@ impl From<&RunError> for Reason {
 /// A run under way. Dropped before its end, it stops and releases its command.
 #[derive(Debug)]
 pub struct Run {
-    registry: Arc<Registry>,
-    recorder: Recorder,
+    terminals: Arc<Terminals>,
     terminal: Arc<Terminal>,
     cursors: Vec<Cursor>,
     phase: Phase,
@@ -85,47 +83,77 @@ enum Phase {
     Done,
 }
 
-impl Run {
-    /// Of a terminal that was just created for it.
-    pub(in crate::terminal) fn new(
-        registry: Arc<Registry>,
-        recorder: Recorder,
-        terminal: Arc<Terminal>,
-    ) -> Self {
-        let cursors = Cursor::for_run(&terminal, [0; 2]);
-        Self { registry, recorder, terminal, cursors, phase: Phase::Starting }
+/// How long the caller of a resumable run may take to come back, before its command is stopped.
+const CALLER_AWAITED_FOR: Duration = Duration::from_secs(10);
+
+impl Terminals {
+    /// A run of a terminal that was just created for it.
+    pub fn run(self: &Arc<Self>, terminal: Arc<Terminal>) -> Run {
+        self.run_from(terminal, [0; 2])
     }
 
-    /// Of a resumable run, by a request that may have been sent before.
-    pub(in crate::terminal) fn take(
-        registry: Arc<Registry>,
-        recorder: Recorder,
-        terminal: Arc<Terminal>,
-    ) -> Result<Self, OperationError> {
+    /// Begins to stream a resumable run, whose request may have been sent before.
+    ///
+    /// # Errors
+    /// [`OperationError::RunNotAwaited`].
+    pub fn take_run(self: &Arc<Self>, terminal: Arc<Terminal>) -> Result<Run, OperationError> {
         let is_run = terminal.spec.backpressure == Backpressure::ForResumableRun;
         // What a request of another kind with this id has created is none.
         if !is_run || terminal.run_caller.arrive() == Claim::Taken {
             return Err(OperationError::RunNotAwaited);
         }
-        Ok(Self::new(registry, recorder, terminal))
+        Ok(self.run(terminal))
     }
 
-    /// Of a run that was begun at an earlier gateway, from these offsets of stdout and stderr on.
-    pub(in crate::terminal) fn resume(
-        registry: Arc<Registry>,
-        recorder: Recorder,
+    /// Goes on with a resumable run of an earlier gateway, from these offsets of stdout and stderr on.
+    ///
+    /// # Errors
+    /// [`OperationError::RunNotAwaited`].
+    pub fn resume_run(
+        self: &Arc<Self>,
         terminal: Arc<Terminal>,
         offsets: [u64; 2],
-    ) -> Result<Self, OperationError> {
+    ) -> Result<Run, OperationError> {
         match terminal.run_caller.come_back() {
             Claim::Taken => Err(OperationError::RunNotAwaited),
-            Claim::Granted => {
-                let cursors = Cursor::for_run(&terminal, offsets);
-                Ok(Self { registry, recorder, terminal, cursors, phase: Phase::Starting })
-            }
+            Claim::Granted => Ok(self.run_from(terminal, offsets)),
         }
     }
 
+    fn run_from(self: &Arc<Self>, terminal: Arc<Terminal>, offsets: [u64; 2]) -> Run {
+        let cursors = Cursor::for_run(&terminal, offsets);
+        Run { terminals: self.clone(), terminal, cursors, phase: Phase::Starting }
+    }
+
+    /// Waits for the caller of a resumable run, who may be waiting for this gateway.
+    pub(super) fn await_caller(self: &Arc<Self>, terminal: &Arc<Terminal>) {
+        if terminal.run_caller.expect() == Claim::Taken {
+            return;
+        }
+        let (this, terminal) = (self.clone(), terminal.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(CALLER_AWAITED_FOR) => {}
+                () = terminal.wait_released() => return,
+            }
+            if terminal.run_caller.give_up() == Claim::Granted {
+                this.release_run(&terminal);
+            }
+        });
+    }
+
+    /// Stops a run whose caller cannot come back.
+    pub(super) fn release_run(self: &Arc<Self>, terminal: &Arc<Terminal>) {
+        let (this, terminal) = (self.clone(), terminal.clone());
+        tokio::spawn(async move {
+            tracing::info!(terminal.id = %terminal.id, "the caller of a run is gone: it is stopped");
+            // A release by another call is as good.
+            let _ = this.release(&terminal, None, StopCause::Killed).await;
+        });
+    }
+}
+
+impl Run {
     fn is_resumable(&self) -> bool {
         self.terminal.spec.backpressure == Backpressure::ForResumableRun
     }
@@ -185,7 +213,7 @@ impl Run {
         if matches!(self.terminal.stage(), Stage::Released(_)) {
             return Ok(());
         }
-        match release(&self.registry, &self.recorder, &self.terminal, None, StopCause::Killed).await {
+        match self.terminals.release(&self.terminal, None, StopCause::Killed).await {
             // Another call releases it: with the session, or by id.
             Ok(()) | Err(OperationError::Released(_)) => Ok(()),
             Err(error) => Err(error),
@@ -200,13 +228,12 @@ impl Drop for Run {
         if self.phase == Phase::Done || is_left {
             return;
         }
-        let (registry, recorder) = (self.registry.clone(), self.recorder.clone());
-        let terminal = self.terminal.clone();
+        let (terminals, terminal) = (self.terminals.clone(), self.terminal.clone());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 // The terminal's own grace: the caller has gone, the command may still clean up.
                 let grace: Option<Duration> = None;
-                if let Err(error) = release(&registry, &recorder, &terminal, grace, StopCause::Killed).await {
+                if let Err(error) = terminals.release(&terminal, grace, StopCause::Killed).await {
                     tracing::debug!(terminal.id = %terminal.id, error = %error, "abandoned run already released");
                 }
             });

@@ -20,6 +20,7 @@ use tokio::{
 
 use crate::{
     display::{picture::Picture, size::ScreenSize},
+    link::LinkError,
     policy::PtySize,
     sandbox::{
         handle::Sandbox,
@@ -28,10 +29,7 @@ use crate::{
         screen_link::{ScreenError, ScreenLaunch, ScreenLink, ScreenObserver, launch_blocking},
     },
     terminal::{
-        control::{self, EndOfInput},
-        errors::ScreenAccessError,
-        id::TerminalId,
-        state::{registry::Registry, terminal::Terminal},
+        control::EndOfInput, errors::ScreenAccessError, registry::Registry, spec::TerminalId, state::Terminal,
     },
     wire::screen::SOCKET_NAME,
 };
@@ -51,7 +49,7 @@ type LinkState = watch::Receiver<Option<Arc<ScreenLink>>>;
 
 /// The screens of a gateway.
 #[derive(Debug)]
-pub(in crate::terminal) struct Screens {
+pub struct Screens {
     host: Arc<Host>,
     keeping: Keeping,
     sandboxes: PathBuf,
@@ -84,7 +82,7 @@ impl ScreenObserver for AnswerWriter {
         let Ok(place) = self.places.clone().try_acquire_owned() else { return };
         tokio::spawn(async move {
             // A program that does not read its input gets no answer.
-            let _ = control::write_stdin(&terminal, None, bytes.into(), EndOfInput::NotYet).await;
+            let _ = terminal.write_stdin(None, bytes.into(), EndOfInput::NotYet).await;
             drop(place);
         });
     }
@@ -158,10 +156,8 @@ impl Screens {
     ///
     /// # Errors
     /// [`ScreenAccessError`].
-    pub(in crate::terminal) async fn link(
-        &self,
-        terminal: &Terminal,
-    ) -> Result<Arc<ScreenLink>, ScreenAccessError> {
+    pub async fn link(&self, terminal: &Terminal) -> Result<Arc<ScreenLink>, ScreenAccessError> {
+        terminal.wait_settled().await;
         if terminal.pty_size().is_none() {
             return Err(ScreenAccessError::NoPty);
         }
@@ -181,7 +177,7 @@ impl Screens {
     ///
     /// # Errors
     /// [`ScreenAccessError`].
-    pub(in crate::terminal) async fn snapshot(
+    pub async fn snapshot(
         &self,
         terminal: &Terminal,
     ) -> Result<(Arc<ScreenLink>, Arc<Picture>), ScreenAccessError> {
@@ -190,7 +186,7 @@ impl Screens {
             match link.snapshot(&terminal.id.to_string()).await {
                 Ok((_, picture)) => return Ok((link, picture)),
                 // The link is about to say that it has ended; the next one is waited for then.
-                Err(ScreenError::Lost) => link.wait_ended().await,
+                Err(ScreenError::Link(LinkError::Lost(_))) => link.wait_ended().await,
                 Err(error) => return Err(error.into()),
             }
         }

@@ -1,11 +1,50 @@
-//! What was requested and permitted for a terminal. It never changes.
+//! What is requested and what was permitted for a terminal, with its id and its channels. None of it changes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fmt, os::fd::OwnedFd, sync::Arc, time::Duration};
+
+use ulid::Ulid;
 
 use crate::{
     kept_shell::ShellKind,
-    policy::{Digest, ProfileName, StreamMode, profile::Network},
+    policy::{Digest, ProfileName, Request, StreamMode, profile::Network},
+    session::{Session, parse_ulid},
 };
+
+/// A terminal's id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TerminalId(Ulid);
+
+impl TerminalId {
+    /// A new one; 80 of its bits are random.
+    pub fn generate() -> Self {
+        Self(Ulid::generate())
+    }
+
+    /// Of its random bits, 64.
+    pub(in crate::terminal) fn random_bits(self) -> u64 {
+        self.0.random() as u64
+    }
+
+    /// Reads an id; any other spelling names nothing.
+    pub fn parse(text: &str) -> Option<Self> {
+        parse_ulid("term_", text).map(Self)
+    }
+}
+
+impl fmt::Display for TerminalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "term_{}", self.0)
+    }
+}
+
+/// Which output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Channel {
+    /// Of stdout, or the merged one.
+    Stdout,
+    /// Of stderr, where it is kept apart.
+    Stderr,
+}
 
 /// What a terminal's command is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,4 +146,46 @@ pub enum ReaderKind {
     Run,
     /// The same, of a caller who comes back to the next gateway.
     ResumableRun,
+}
+
+/// A request to create a terminal, parsed and complete: every field is checked, and the session belongs to the caller. Policy has not
+/// judged it.
+#[derive(Debug, Clone)]
+pub struct Requested {
+    /// The caller's session.
+    pub session: Arc<Session>,
+    /// What policy judges.
+    pub request: Request,
+    /// As the caller gave them.
+    pub labels: BTreeMap<String, String>,
+    /// Makes a repeated request answer with the first terminal.
+    pub request_id: Option<String>,
+    /// The shell is kept to run lines in.
+    pub kept_shell: Option<ShellKind>,
+    /// For whom the output is.
+    pub reader: ReaderKind,
+    /// What becomes of it when nobody is attached.
+    pub when_left: WhenLeft,
+    /// What becomes of it when a rule asks a person.
+    pub on_ask: OnAsk,
+    /// How long the caller waits for a person's answer; absent: as long as it takes.
+    pub time_limit: Option<Duration>,
+    /// What the command is to have as its stdin, from its caller.
+    pub given_input: Option<Arc<OwnedFd>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_as_it_is_written_and_its_last_bits_are_the_random_ones() {
+        let text = "term_01ARZ3NDEKTSV4RRFFQ69G5FAV";
+        let id = TerminalId::parse(text).unwrap();
+        assert_eq!(id.to_string(), text);
+        assert_eq!(TerminalId::parse("term_0000000000000000000000002Z").unwrap().random_bits(), 2 * 32 + 31);
+        assert_eq!(TerminalId::parse("term_7ZZZZZZZZZZZZZZZZZZZZZZZZZ").unwrap().random_bits(), u64::MAX);
+        assert_eq!(TerminalId::parse(&text.replace("term_", "sess_")), None);
+        assert_ne!(TerminalId::generate(), TerminalId::generate());
+    }
 }

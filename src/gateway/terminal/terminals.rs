@@ -1,36 +1,59 @@
-//! The terminals of a gateway, as the API and the gateway use them. Each method calls a use case with the parts that it
-//! needs.
+//! The terminals of a gateway: the parts that all of them share.
+//!
+//! What is done with terminals is in the files of its story, as methods of [`Terminals`]: `create`, `permit`, `approvals`, `run`, `end`,
+//! `adopt`, `sessions`, `shells`. What needs one terminal only is a method of that terminal.
 
-mod control;
-mod lifecycle;
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
 
-use std::sync::Arc;
-
-use tokio::sync::{broadcast, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
-    approval::{Answer, Approval, ApprovalId, ApprovalStore},
-    policy::{ActivePolicy, explain::Explanation},
-    pool::PoolError,
-    session::{LaunchContext, Principal, SessionId},
+    approval::ApprovalStore,
+    policy::ActivePolicy,
+    resolve::ProgramCache,
+    session::LaunchContext,
     terminal::{
-        audit::recorder::Recorder,
-        context::TerminalContext,
+        connections::{
+            attempt::ConnectBytes,
+            connections::Connections,
+            questions::{ConnectGrants, ConnectQuestions},
+            signatures::Signatures,
+        },
+        control::Forwards,
         counters::TerminalCounters,
-        errors::{CreateError, OperationError, ResolveApprovalError},
-        evaluation, explain,
-        id::TerminalId,
-        new_request::NewRequest,
-        quotas::Quotas,
-        resolve_approval,
-        state::{quota_tracker::QuotaUsage, terminal::Terminal, waiters::Waiters},
+        execs::{questions::ExecQuestions, reports::GateReports},
+        quotas::{QuotaTracker, Quotas},
+        recorder::{RecordedReports, Recorder},
+        registry::{Registry, Waiters},
+        screens::{Keeping, Screens},
+        secrets::redactor::KnownSecrets,
+        terminal_log::TerminalLogs,
     },
+    workspace::Workspaces,
 };
 
 /// The terminals of a gateway.
 #[derive(Debug)]
 pub struct Terminals {
-    context: Arc<TerminalContext>,
+    pub(super) launch_context: LaunchContext,
+    pub(super) policy: Arc<ActivePolicy>,
+    pub(super) program_cache: Arc<ProgramCache>,
+    pub(super) known_secrets: Arc<KnownSecrets>,
+    pub(super) approvals: Arc<ApprovalStore>,
+    pub(super) quotas: Arc<QuotaTracker>,
+    pub(super) logs: TerminalLogs,
+    pub(super) workspaces: Workspaces,
+    pub(super) recorder: Recorder,
+    pub(super) counters: Arc<TerminalCounters>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) screens: Arc<Screens>,
+    forwards: Arc<Forwards>,
+    draining: CancellationToken,
+    waiters: Waiters,
 }
 
 impl Terminals {
@@ -42,128 +65,204 @@ impl Terminals {
         quotas: Quotas,
         recorder: Recorder,
     ) -> Arc<Self> {
-        let context = TerminalContext::new(launch_context, policy, approvals, quotas, recorder);
-        Arc::new(Self { context })
+        let logs = if launch_context.die_with_gateway {
+            TerminalLogs::disabled()
+        } else {
+            TerminalLogs::in_directory(&launch_context.state)
+        };
+        let known_secrets = Arc::<KnownSecrets>::default();
+        let (registry, counters) = (Arc::<Registry>::default(), Arc::<TerminalCounters>::default());
+        launch_context.nets.set_observer(Arc::new(Connections {
+            registry: registry.clone(),
+            recorder: recorder.clone(),
+            policy: policy.clone(),
+            counters: counters.clone(),
+            questions: ConnectQuestions::new(
+                approvals.clone(),
+                recorder.clone(),
+                policy.clone(),
+                known_secrets.clone(),
+            ),
+            grants: ConnectGrants::default(),
+            bytes: ConnectBytes::default(),
+            known_secrets: known_secrets.clone(),
+            authorities: launch_context.nets.authorities().clone(),
+            pool: launch_context.pool.clone(),
+            governing: launch_context.governing.clone(),
+        }));
+        launch_context.agents.set_observer(Arc::new(Signatures { recorder: recorder.clone() }));
+        launch_context.gates.set_observer(Arc::new(GateReports {
+            registry: registry.clone(),
+            recorder: recorder.clone(),
+            policy: policy.clone(),
+            known_secrets: known_secrets.clone(),
+            counters: counters.clone(),
+            sandbox_counters: launch_context.counters.clone(),
+            recorded_before: RecordedReports::new(recorder.clone()),
+            questions: ExecQuestions::new(approvals.clone()),
+        }));
+        let keeping = if launch_context.die_with_gateway { Keeping::None } else { Keeping::All };
+        let screens =
+            Screens::new(launch_context.host.clone(), keeping, &launch_context.state, registry.clone());
+        let quotas = QuotaTracker::new(quotas, launch_context.descriptors.clone());
+        Arc::new(Self {
+            workspaces: Workspaces::new((!launch_context.die_with_gateway).then_some(&*launch_context.state)),
+            launch_context,
+            logs,
+            policy,
+            program_cache: Arc::default(),
+            known_secrets,
+            approvals,
+            quotas,
+            recorder,
+            counters,
+            screens,
+            forwards: Arc::default(),
+            registry,
+            draining: CancellationToken::new(),
+            waiters: Waiters::default(),
+        })
     }
 
-    /// The caller's terminal of that id, of that session when one is named. `None` for a malformed, unknown,
-    /// released or foreign one, without a difference.
-    pub fn find(&self, principal: Principal, id: &str, session: &str) -> Option<Arc<Terminal>> {
-        self.context.registry().find(principal, id, session)
+    /// Lets no new terminal begin.
+    pub fn drain(&self) {
+        self.draining.cancel();
     }
 
-    /// The primary terminal of a session: the chosen one, else the oldest pseudo-terminal that is not released.
-    pub fn primary(&self, session: SessionId) -> Option<TerminalId> {
-        self.context.registry().primary(session)
+    /// Waits until no new one may begin.
+    pub(super) async fn wait_draining(&self) {
+        self.draining.cancelled().await;
     }
 
-    /// Told after each change of any session's primary terminal.
-    pub fn primary_changes(&self) -> watch::Receiver<()> {
-        self.context.registry().primary_changes()
+    /// Whether new terminals are refused.
+    pub fn is_draining(&self) -> bool {
+        self.draining.is_cancelled()
     }
 
-    /// Makes a terminal the primary one of its session.
-    ///
-    /// # Errors
-    /// It has pipes.
-    pub fn set_primary(&self, terminal: &Terminal) -> Result<(), OperationError> {
-        if terminal.pty_size().is_none() {
-            return Err(OperationError::NoPty);
-        }
-        self.context.registry().set_primary(terminal);
-        Ok(())
+    /// All terminals, by id, session and request.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
     }
 
-    /// The caller's terminals, oldest first; of one session when it is named.
-    pub fn list(&self, principal: Principal, session: Option<SessionId>) -> Vec<Arc<Terminal>> {
-        self.context.registry().list(principal, session)
+    /// What sessions have of their quotas.
+    pub fn quotas(&self) -> &QuotaTracker {
+        &self.quotas
     }
 
-    /// As [`Self::list`], those after one that was listed before.
-    pub fn list_after(
-        &self,
-        principal: Principal,
-        session: Option<SessionId>,
-        after: Option<TerminalId>,
-    ) -> Vec<Arc<Terminal>> {
-        self.context.registry().list_after(principal, session, after)
+    /// The screens of the pseudo-terminals.
+    pub fn screens(&self) -> &Screens {
+        &self.screens
     }
 
-    /// Terminals whose state has changed, from now on.
-    pub fn changes(&self) -> broadcast::Receiver<Arc<Terminal>> {
-        self.context.registry().changes()
-    }
-
-    /// Creates a terminal, or finds the one that the same request created. A caller that goes away meanwhile has
-    /// either the one terminal of its request id, or none.
-    pub async fn create(&self, new: NewRequest) -> Result<Arc<Terminal>, Arc<CreateError>> {
-        self.context.create(new).await
-    }
-
-    /// Explains what policy would decide about a request.
-    ///
-    /// # Errors
-    /// When the file systems of the caller do not answer.
-    pub async fn explain(&self, new: &NewRequest) -> Result<Explanation, PoolError> {
-        let launch_context = self.context.launch_context();
-        explain::explain(self.context.policy(), self.context.program_cache(), launch_context, new).await
-    }
-
-    /// Does what a large request asks for, one at a time of each user, and gives the memory that it took back to the system.
-    ///
-    /// # Errors
-    /// [`PoolError`].
-    pub async fn on_large_request_pool<T: Send + 'static>(
-        &self,
-        uid: u32,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, PoolError> {
-        evaluation::on_large_request_pool(self.context.launch_context(), uid, work).await
-    }
-
-    /// Answers a question. Of many who answer, one succeeds. An approval counts when it is in the journal; a denial
-    /// counts in any case. Once begun, it is done even when the caller goes away.
-    pub async fn resolve(&self, id: ApprovalId, answer: Answer) -> Result<Approval, ResolveApprovalError> {
-        resolve_approval::resolve(self.context.approvals(), self.context.recorder(), id, answer).await
+    /// The connections to ports in sandboxes.
+    pub fn forwards(&self) -> &Arc<Forwards> {
+        &self.forwards
     }
 
     /// The callers who wait for a terminal.
     pub fn waiters(&self) -> &Waiters {
-        self.context.waiters()
-    }
-
-    /// What a session has of its quotas.
-    pub fn session_usage(&self, session: SessionId) -> QuotaUsage {
-        self.context.session_usage(session)
-    }
-
-    /// What all sessions have of their quotas.
-    pub fn total_usage(&self) -> QuotaUsage {
-        self.context.total_usage()
+        &self.waiters
     }
 
     /// The counters of sessions, requests and terminals.
     pub fn counters(&self) -> &Arc<TerminalCounters> {
-        self.context.counters()
+        &self.counters
     }
 
     /// Where sandboxes are built, and what has become of them.
     pub fn launch_context(&self) -> &LaunchContext {
-        self.context.launch_context()
+        &self.launch_context
     }
 
     /// The questions that persons are asked.
     pub fn approvals(&self) -> &Arc<ApprovalStore> {
-        self.context.approvals()
+        &self.approvals
     }
 
     /// The recorder of what happens.
     pub fn recorder(&self) -> &Recorder {
-        self.context.recorder()
+        &self.recorder
     }
 
     /// The policy in force.
     pub fn policy(&self) -> &ActivePolicy {
-        self.context.policy()
+        &self.policy
+    }
+}
+
+type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type OnDropped<T> = Box<dyn FnOnce(T) -> Work<()> + Send>;
+
+/// Runs `work` to its end whatever becomes of the caller; when the caller has gone by then, `on_dropped` gets the
+/// result instead.
+///
+/// A caller may disconnect in the middle of a create or a release, which must be completed or undone all the same. While the
+/// caller waits, the work runs on the caller's task at no cost. When the caller drops it, the rest moves to its own task.
+pub(super) fn run_to_completion<T, W, A>(
+    work: W,
+    on_dropped: impl FnOnce(T) -> A + Send + 'static,
+) -> RunToCompletion<T>
+where
+    T: Send + 'static,
+    W: Future<Output = T> + Send + 'static,
+    A: Future<Output = ()> + Send + 'static,
+{
+    RunToCompletion {
+        work: Some(Box::pin(work)),
+        on_dropped: Some(Box::new(|result| Box::pin(on_dropped(result)))),
+    }
+}
+
+/// See [`run_to_completion`].
+pub(super) struct RunToCompletion<T: Send + 'static> {
+    work: Option<Work<T>>,
+    on_dropped: Option<OnDropped<T>>,
+}
+
+impl<T: Send + 'static> Future for RunToCompletion<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let work = self.work.as_mut().expect("a future is not polled after it was ready");
+        let result = work.as_mut().poll(context);
+        if result.is_ready() {
+            self.work = None;
+        }
+        result
+    }
+}
+
+impl<T: Send + 'static> Drop for RunToCompletion<T> {
+    fn drop(&mut self) {
+        let (Some(work), Some(on_dropped)) = (self.work.take(), self.on_dropped.take()) else { return };
+        // Outside of a runtime the gateway itself is ending, and its sandboxes with it.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { on_dropped(work.await).await });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::oneshot;
+
+    #[tokio::test]
+    async fn dropped_work_is_completed_and_its_result_goes_to_on_dropped() {
+        let (go, gone) = oneshot::channel::<u32>();
+        let (sender, receiver) = oneshot::channel();
+        let mut work = Box::pin(run_to_completion(async { gone.await.unwrap() }, |result| async move {
+            sender.send(result).unwrap();
+        }));
+        assert!(std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context).is_pending())).await);
+        drop(work);
+        go.send(7).unwrap();
+        assert_eq!(receiver.await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn work_that_is_waited_for_answers_its_caller_only() {
+        let result = run_to_completion(async { 7 }, |_| async { panic!("nobody has gone") }).await;
+        assert_eq!(result, 7);
     }
 }

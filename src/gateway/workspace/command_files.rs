@@ -46,7 +46,7 @@ pub struct CommandFiles {
 }
 
 impl CommandFiles {
-    /// Of a command, as a value of a configuration has it.
+    /// The files of a command, as a value of a configuration has it.
     pub fn of(value: &str) -> Self {
         let mut found = Self::default();
         let mut text = value.trim_start_matches('!').to_owned();

@@ -35,7 +35,7 @@ pub struct NamedBy {
 pub struct ConfigReferences {
     /// By which directory each is seen.
     files: BTreeMap<PathBuf, (PathBuf, Role)>,
-    /// Of hooks.
+    /// Directories of hooks.
     directories: BTreeSet<PathBuf>,
     /// Which repositories an included configuration, or one that a link leads to, is a part of: absolute.
     config_of: BTreeMap<PathBuf, BTreeSet<PathBuf>>,

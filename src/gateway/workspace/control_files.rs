@@ -12,7 +12,6 @@ use std::{
 use super::{
     git_state::{self, STATE_DIRECTORIES},
     gitconfig::{self, ConfigEntry, ConfigKind},
-    rebase_todo,
     tree::{FileContent, QUARANTINE_MARK, RESTORE_MARK, Tree},
 };
 
@@ -142,7 +141,7 @@ pub fn assess_change(
                 .or_else(|| assess_worktree(tree, repositories, before, &file.path, bytes))
         }
         (Role::RebaseTodo, FileContent::File { bytes, .. }) => {
-            let first = rebase_todo::new_commands(bytes, before)?;
+            let first = git_state::new_commands(bytes, before)?;
             Some(display_text(&first))
         }
         (Role::State, FileContent::File { bytes, .. }) => {

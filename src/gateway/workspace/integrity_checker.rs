@@ -1,10 +1,8 @@
-//! The baseline of a workspace's control files, and what is done about a change: it is accepted, undone or reported.
+//! The baseline of a workspace's control files, and what is done about a dangerous change: it is accepted, undone or reported.
 //!
-//! What was there before a command ran is accepted as it is. What changes while a command runs is judged. Files are
-//! accessed by descriptor, with the permissions of the calling thread.
-
-mod acceptance;
-mod baseline;
+//! What was there before a command ran is accepted as it is, within the bounds of the baseline. What changes while a command runs is
+//! judged. A change is accepted that runs nothing which was not accepted before: a copy, another work tree, what is harmless by its
+//! content. Files are accessed by descriptor, with the permissions of the calling thread.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,16 +11,15 @@ use std::{
     time::Instant,
 };
 
-use nix::errno::Errno;
+use nix::{errno::Errno, sys::stat::fstat};
 use sha2::{Digest, Sha256};
 
 use super::{
-    budget::InotifyLease,
-    change::{ChangeAction, DangerousChange},
     control_files::{self, Cause, ControlFile, MAX_CONTROL_FILES, Role},
     following::FollowReferences,
+    git_state,
+    inotify_events::InotifyLease,
     path_age::{PathAge, path_age},
-    rebase_todo,
     scanner::Scanner,
     tree::{FileContent, Tree, Undone},
 };
@@ -317,10 +314,9 @@ impl IntegrityChecker {
             return self.update_baseline(file, FollowReferences::No);
         };
         let cleaned = match (&file.role, &file.content) {
-            (Role::RebaseTodo, FileContent::File { bytes, mode }) => Some(FileContent::File {
-                bytes: rebase_todo::without_new_commands(bytes, before),
-                mode: *mode,
-            }),
+            (Role::RebaseTodo, FileContent::File { bytes, mode }) => {
+                Some(FileContent::File { bytes: git_state::without_new_commands(bytes, before), mode: *mode })
+            }
             _ => None,
         };
         let before = cleaned.as_ref().or(before);
@@ -408,6 +404,187 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// The most names of one directory, and the most directories in one another, that are compared with accepted ones.
+const MAX_COPY_NAMES: usize = 256;
+const MAX_COPY_DEPTH: usize = 8;
+
+impl IntegrityChecker {
+    /// Whether a tool's file is read-only in the sandboxes that are there. A file that was replaced is found once.
+    fn protection(&mut self, path: &Path) -> Protection {
+        let mut places = self.read_only.iter();
+        let Some((place, object)) = places.find(|(place, _)| path.starts_with(place)) else {
+            return Protection::None;
+        };
+        let (place, object) = (place.clone(), *object);
+        if self.object(&place) == Some(object) {
+            return if self.is_linked(path) { Protection::None } else { Protection::ReadOnly };
+        }
+        self.read_only.remove(&place);
+        // What is in a directory that was replaced is judged as what is new.
+        if place == path { Protection::Replaced } else { Protection::None }
+    }
+
+    /// Whether a file has other names, or had some since it was first seen. By one of them a command changes it, and can remove that name
+    /// afterwards.
+    fn is_linked(&mut self, path: &Path) -> bool {
+        let Ok(stat) = self.tree.open_path(path).and_then(fstat) else { return false };
+        let object = (stat.st_dev, stat.st_ino);
+        if stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_nlink > 1 {
+            if self.linked.len() < MAX_CONTROL_FILES || self.linked.contains_key(path) {
+                self.linked.insert(path.to_owned(), object);
+            }
+            return true;
+        }
+        self.linked.get(path) == Some(&object)
+    }
+
+    /// The device and inode of what is at a place.
+    fn object(&self, path: &Path) -> Option<(u64, u64)> {
+        let stat = fstat(self.tree.open_path(path).ok()?).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    }
+
+    /// Whether a tool's file runs nothing that was not accepted: its content is harmless, or the baseline has the same content at another
+    /// path (a copy, a worktree, a renamed directory).
+    fn is_harmless_tool_file(&self, file: &ControlFile) -> bool {
+        match &file.content {
+            FileContent::File { bytes, .. } => self.is_file_accepted(&file.path, bytes),
+            FileContent::Directory => {
+                self.baseline.contains_key(&file.path)
+                    || self.scanner.tools.is_harmless_directory(&file.path)
+                    || self.is_directory_accepted(&file.path, MAX_COPY_DEPTH)
+            }
+            FileContent::Absent | FileContent::Link(_) | FileContent::Unsupported(_) => false,
+        }
+    }
+
+    /// Whether another work tree of the repository has the same accepted content by the same name.
+    fn is_accepted_in_another_work_tree(&self, file: &ControlFile) -> bool {
+        let FileContent::File { bytes, .. } = &file.content else { return false };
+        self.scanner.references.counterparts(&file.path).iter().any(|place| {
+            matches!(self.baseline.get(place), Some((_, FileContent::File { bytes: known, .. })) if known == bytes)
+        })
+    }
+
+    fn is_file_accepted(&self, path: &Path, bytes: &[u8]) -> bool {
+        let Some(name) = self.scanner.tools.path_within_tool(path) else { return false };
+        let is_copy = |(known, (role, content)): (&PathBuf, &(Role, FileContent))| {
+            *role == Role::Tool
+                && matches!(content, FileContent::File { bytes: known, .. } if known == bytes)
+                && self.scanner.tools.path_within_tool(known).as_ref() == Some(&name)
+        };
+        self.scanner.tools.is_harmless(path, bytes) || self.baseline.iter().any(is_copy)
+    }
+
+    fn is_directory_accepted(&self, path: &Path, depth: usize) -> bool {
+        let Ok(names) = self.tree.directory(path).and_then(Tree::names) else { return false };
+        depth > 0
+            && names.len() <= MAX_COPY_NAMES
+            && names.iter().filter(|(name, _)| !control_files::is_quarantine_name(name)).all(|(name, _)| {
+                let path = path.join(name);
+                match self.tree.content(&path).0 {
+                    FileContent::File { bytes, .. } => self.is_file_accepted(&path, &bytes),
+                    FileContent::Directory => self.is_directory_accepted(&path, depth - 1),
+                    FileContent::Absent => true,
+                    FileContent::Link(_) | FileContent::Unsupported(_) => false,
+                }
+            })
+    }
+}
+
+/// The maximum bytes of all control files in the baseline.
+const MAX_BASELINE_BYTES: usize = 16 << 20;
+
+impl IntegrityChecker {
+    /// Accepts a file.
+    fn update_baseline(&mut self, file: ControlFile, follow: FollowReferences) {
+        let ControlFile { path, role, content, .. } = &file;
+        let (path, role) = (path.clone(), *role);
+        self.scanner.follow_accepted(&self.tree, &path, (role, content), follow);
+        if follow == FollowReferences::No && self.scanner.foreign_pointers.contains(&path) {
+            self.deferred_pointers.insert(path.clone());
+        }
+        if role == Role::Tool
+            && let Some(place) = self.scanner.tools.tool_root(&path)
+        {
+            if *content == FileContent::Absent {
+                self.read_only.remove(&path);
+            } else if let Some(known) = self.read_only.get(&place).copied() {
+                // What is read-only while a command runs, and was replaced just now, is found by the next scan.
+                if follow == FollowReferences::Yes && self.object(&place) != Some(known) {
+                    self.read_only.remove(&place);
+                }
+            } else if follow == FollowReferences::Yes
+                && !self.has_baseline
+                && self.scanner.tools.is_rooted(&place)
+                && matches!(content, FileContent::File { .. } | FileContent::Directory)
+                && let Some(object) = self.object(&place)
+            {
+                self.read_only.insert(place, object);
+            }
+            if self.read_only.keys().any(|place| path.starts_with(place)) {
+                self.is_linked(&path);
+            }
+        }
+        self.store_in_baseline(file);
+    }
+
+    /// Stores an accepted file, or says that there is no room for it.
+    fn store_in_baseline(&mut self, file: ControlFile) {
+        let ControlFile { path, role, content, .. } = file;
+        let before = self.baseline.get(&path).map(|(_, content)| content);
+        if before == Some(&content) {
+            return;
+        }
+        // A missing file, and a directory where git expects a file, are not kept in the baseline.
+        let is_nothing =
+            content == FileContent::Absent || (content == FileContent::Directory && role != Role::Tool);
+        let size = |content: &FileContent| {
+            if let FileContent::File { bytes, .. } = content { bytes.len() } else { 0 }
+        };
+        let known_bytes = self.baseline_bytes - before.map_or(0, size) + size(&content);
+        if known_bytes > MAX_BASELINE_BYTES || (before.is_none() && self.baseline.len() >= MAX_CONTROL_FILES)
+        {
+            self.scanner.set_shortfall(format!(
+                "more than {MAX_CONTROL_FILES} control files or {MAX_BASELINE_BYTES} bytes in them: the rest cannot be restored"
+            ));
+            return;
+        }
+        self.baseline_bytes = known_bytes;
+        match is_nothing {
+            true => drop(self.baseline.remove(&path)),
+            false => drop(self.baseline.insert(path, (role, content))),
+        }
+        self.is_dirty = true;
+    }
+}
+
+/// What was done about a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChangeAction {
+    /// It holds what it held before.
+    Restored,
+    /// It was renamed so that no tool finds it.
+    Quarantined,
+    /// Nothing: the profile asks for a report only.
+    Reported,
+    /// It could not be undone.
+    Failed(String),
+}
+
+/// A dangerous change of a workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DangerousChange {
+    /// Absolute.
+    pub path: PathBuf,
+    /// What it would have made people's tools run.
+    pub what: String,
+    /// What was done about it.
+    pub action: ChangeAction,
+    /// SHA-256 of what was there, where it was a file.
+    pub sha256: Option<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::symlink, time::Duration};
@@ -415,7 +592,7 @@ mod tests {
     use nix::unistd::geteuid;
 
     use super::*;
-    use crate::workspace::{budget::InotifyBudget, tree::SharedRoots};
+    use crate::workspace::{inotify_events::InotifyBudget, tree::SharedRoots};
 
     const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 

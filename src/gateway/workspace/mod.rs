@@ -9,8 +9,6 @@
 //! `integrity_checker` compares what is found with the baseline and acts on it.
 
 mod baseline_store;
-mod budget;
-mod change;
 mod command_files;
 mod config_references;
 mod config_rules;
@@ -21,11 +19,9 @@ mod gitconfig;
 mod inotify_events;
 mod inspection;
 mod integrity_checker;
-mod link_target;
 mod links;
 mod path_age;
 mod queue;
-mod rebase_todo;
 mod repositories;
 mod scan_queue;
 mod scanner;
@@ -33,7 +29,6 @@ mod scanner;
 mod tests;
 mod tool_paths;
 mod tree;
-mod watch_state;
 mod watcher;
 mod watcher_thread;
 
@@ -47,16 +42,15 @@ use std::{
 
 use nix::sys::stat::fstat;
 
-pub use change::{ChangeAction, DangerousChange};
 pub use gitconfig::{
     ConfigEntry, ConfigKind, config_entries, dangerous as dangerous_entries, last_value, worktrees,
 };
-pub use queue::Completion;
-pub use watch_state::Observer;
+pub use integrity_checker::{ChangeAction, DangerousChange};
+pub use queue::{Completion, Observer};
 pub use watcher::{ScanWaiter, Watcher};
 
 use baseline_store::BaselineStore;
-use budget::InotifyBudget;
+use inotify_events::InotifyBudget;
 use integrity_checker::IntegrityChecker;
 use tree::{SharedRoots, Tree};
 

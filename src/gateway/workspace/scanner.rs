@@ -13,10 +13,9 @@ use std::{
 use nix::errno::Errno;
 
 use super::{
-    budget::InotifyLease,
     config_references::ConfigReferences,
     control_files::{self, Cause, ControlFile, Role},
-    inotify_events::{AddWatchOutcome, InotifyEventKind, InotifyEvents},
+    inotify_events::{AddWatchOutcome, InotifyEventKind, InotifyEvents, InotifyLease},
     links,
     repositories::Repositories,
     scan_queue::{Candidate, ScanQueue, ScanTask, Step},
@@ -170,7 +169,7 @@ impl Scanner {
             let repository = repository.clone();
             self.push_event_task(ScanTask::Directory(repository));
         }
-        // Of a directory that is new in a repository only its own content counts.
+        // A directory that is new in a repository counts by its own content only.
         let is_control = control_files::is_interesting(name) && !(is_directory && in_repository);
         let is_state = control_files::is_state_directory(&self.repositories, &at);
         if is_control || makes_repository || is_state || self.is_hooks(&at) || self.tools.covers(&path) {

@@ -12,7 +12,7 @@ use nix::unistd::geteuid;
 
 use super::{
     ChangeAction, DangerousChange,
-    budget::InotifyBudget,
+    inotify_events::InotifyBudget,
     integrity_checker::{CommandState, IntegrityChecker, ScanMode},
     tree::{MAX_CONTROL_FILE_BYTES, Tree, nanoseconds},
 };

@@ -15,8 +15,7 @@ use tokio::sync::oneshot;
 use super::{
     baseline_store::BaselineStore,
     integrity_checker::IntegrityChecker,
-    queue::Completion,
-    watch_state::{Observer, RunningCommand, WatchState},
+    queue::{Completion, Observer, RunningCommand, WatchState},
     watcher_thread::{FINISH_TIMEOUT, WatcherThread},
 };
 use crate::{policy::profile::OnChange, sys::rights::Rights};
@@ -160,7 +159,7 @@ mod tests {
     use super::*;
     use crate::workspace::{
         DangerousChange,
-        budget::InotifyBudget,
+        inotify_events::InotifyBudget,
         integrity_checker::{CommandState, ScanMode},
         tree::Tree,
     };

@@ -12,14 +12,12 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{
-    change::DangerousChange,
-    integrity_checker::{CommandState, ScanMode},
-    queue::{Completion, Requests},
-    watch_state::{Observer, RunningCommand, WatchState},
+    integrity_checker::{CommandState, DangerousChange, ScanMode},
+    queue::{Completion, Observer, Requests, RunningCommand, WatchState},
 };
 use crate::{
     policy::profile::OnChange,
-    sys::{clocks::thread_cpu_time, credentials, rights::Rights},
+    sys::{credentials, own_process::thread_cpu_time, rights::Rights},
 };
 
 /// How often inotify events are read while a command runs.
@@ -307,7 +305,7 @@ mod tests {
     use nix::unistd::geteuid;
 
     use super::*;
-    use crate::workspace::{budget::InotifyBudget, integrity_checker::IntegrityChecker, tree::Tree};
+    use crate::workspace::{inotify_events::InotifyBudget, integrity_checker::IntegrityChecker, tree::Tree};
 
     #[derive(Default)]
     struct Counter(AtomicUsize);

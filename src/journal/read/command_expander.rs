@@ -9,8 +9,7 @@ use serde_json::Value;
 
 use crate::format::{
     directory::JournalDirectory,
-    line::JournalLine,
-    line_reader::LineReader,
+    line::{JournalLine, LineReader},
     record::{CommandLocation, Record},
 };
 
@@ -31,7 +30,7 @@ enum CommandLookup {
 }
 
 impl CommandExpander {
-    /// Of a journal's files. Without them ([`Default`]) only commands that were shown before are found.
+    /// An expander that looks into a journal's files. Without them ([`Default`]) only commands that were shown before are found.
     pub fn from_directory(directory: &JournalDirectory) -> Self {
         Self { directory: Some(directory.clone()), recent: VecDeque::new() }
     }

@@ -2,7 +2,5 @@
 
 pub mod command_expander;
 pub mod query;
-pub mod recorded_exits;
-pub mod recorded_reports;
-pub mod selection;
+pub mod recorded;
 pub mod verify;

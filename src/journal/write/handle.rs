@@ -13,8 +13,11 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    appender::Appender, counters::Counters, health::Health, mutex::lock, queue::AppendResult,
-    store::LogStore, write_quota::WriteQuota, writer::BatchWriter,
+    Counters, Health, lock,
+    queue::AppendResult,
+    store::LogStore,
+    write_quota::WriteQuota,
+    writer::{Appender, BatchWriter},
 };
 use crate::{
     AppendError, JournalOptions, OpenError,
@@ -24,7 +27,7 @@ use crate::{
         line::MAX_RECORD_BYTES,
         record::Record,
     },
-    read::{recorded_exits::terminals_with_exit, recorded_reports::last_reports},
+    read::recorded::{last_reports, terminals_with_exit},
 };
 
 /// A journal, open for writing. Clones write to the same one; the last one dropped closes it.

@@ -12,7 +12,7 @@ use std::{
 
 use tokio::sync::{Notify, oneshot};
 
-use super::mutex::lock;
+use super::lock;
 use crate::AppendError;
 
 /// The maximum number of records that wait for the writer.

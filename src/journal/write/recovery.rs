@@ -10,8 +10,7 @@ use crate::{
     format::{
         chain::{ChainHead, Hash},
         directory::{JournalFile, LockedDirectory},
-        line::JournalLine,
-        line_reader::{LineEnd, LineReader},
+        line::{JournalLine, LineEnd, LineReader},
         maintenance::{FileOpened, Finding},
         record::Record,
     },

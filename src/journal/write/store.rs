@@ -1,28 +1,35 @@
-//! The log files that are being written: a batch is in the current file whole or not at all.
+//! The log files that are being written: a batch is in the current file whole or not at all. Knows nothing of callers.
 //!
-//! Also rotates and signs files. Starts the syncer's thread; knows nothing of callers.
+//! Also rotates and signs files, and applies the retention rule: old files are chosen when a file is closed, and deleted once the record of
+//! their deletion is written. Never the current file.
+//!
+//! A thread syncs written records and then updates `head`, so that the writer does not wait for the disk. `head` is never ahead of what has
+//! been synced. A failure is handed to the writer, which begins a new file: after a failed fdatasync(2) the kernel may have dropped the
+//! pages and would call the next one a success.
 
 use std::{
     fs::File,
     io::{self, Write as _},
     os::unix::fs::MetadataExt as _,
-    sync::Arc,
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use super::{
-    counters::Counters,
+    Counters, lock,
     recovery::{CurrentFile, recover_directory},
-    syncer::Syncer,
-    usage_restore,
-    write_quota::WriteQuota,
+    write_quota::{self, WriteQuota},
 };
 use crate::{
     JournalOptions, Signing, SyncRule, WriteFailure, WriteStep,
     format::{
         chain::ChainHead,
         clock::{Clock, random_uuid},
-        directory::{JournalFile, LockedDirectory},
-        maintenance::{FileClosed, FileOpened, Finding, Unwritten},
+        directory::{JournalFile, LockedDirectory, write_head},
+        line::{JournalLine, LineReader},
+        maintenance::{FileClosed, FileOpened, FilesRemoved, Finding, Unwritten},
         record::Record,
     },
 };
@@ -74,7 +81,7 @@ impl LogStore {
         let recover = WriteStep::Recover;
         let recovered = recover_directory(locked, options.sync).map_err(recover.failed())?;
         if !quota.is_unbounded() {
-            usage_restore::restore_usage(locked.directory(), boot_id, clock.now(), quota)
+            write_quota::restore_usage(locked.directory(), boot_id, clock.now(), quota)
                 .map_err(recover.failed())?;
         }
         let journal = match recovered.journal {
@@ -377,5 +384,190 @@ fn create_or_reuse(locked: &LockedDirectory, file: &JournalFile) -> io::Result<F
             if existing.metadata()?.len() == 0 { Ok(existing) } else { Err(error) }
         }
         created => created,
+    }
+}
+
+impl LogStore {
+    /// Chooses the files that the retention rule deletes, and queues the record of their deletion.
+    pub(super) fn plan_removals(&mut self, clock: &mut dyn Clock) -> io::Result<()> {
+        let files = self.locked.directory().files()?;
+        let rule = self.options.retention;
+        let beyond_count = rule.files.map_or(0, |bound| files.len().saturating_sub(bound.get() as usize));
+        let beyond_age = match rule.age {
+            None => 0,
+            Some(age) => {
+                let at_most = files.len().saturating_sub(rule.files_at_least.get() as usize);
+                let oldest_ns = u128::from(clock.now().wall_ns).saturating_sub(age.as_nanos());
+                let is_old = |file: &&JournalFile| last_written_ns(&self.locked, file) < oldest_ns;
+                files.iter().take(at_most).take_while(is_old).count()
+            }
+        };
+        // Not the current file, which is the last one, and no file with a record that is too young.
+        let now = clock.now();
+        let is_young = |file: &JournalFile| {
+            let ended = write_quota::time_since_last_write(self.locked.directory(), file, &self.boot_id, now);
+            !self.options.keep_at_least.is_zero() && ended < self.options.keep_at_least
+        };
+        let count = beyond_count.max(beyond_age).min(files.len().saturating_sub(1));
+        let count = files.iter().take(count).take_while(|file| !is_young(file)).count();
+        if count == 0 {
+            return Ok(());
+        }
+        let Some(before) = self.chain_head_before(&files[count])? else { return Ok(()) };
+        self.files_to_remove = files[..count].to_vec();
+        self.pending.push(Record::FilesRemoved(FilesRemoved {
+            files: self.files_to_remove.iter().map(|file| file.name.clone()).collect(),
+            last_sequence: before.sequence,
+            last_hash: before.hash,
+        }));
+        Ok(())
+    }
+
+    /// The record before the first one of `file`, where that one can be read.
+    fn chain_head_before(&self, file: &JournalFile) -> io::Result<Option<ChainHead>> {
+        if *file == self.file {
+            return Ok(Some(self.chain_head));
+        }
+        let mut reader = LineReader::new(self.locked.directory().open(file)?);
+        let first = reader.next()?.and_then(|raw| JournalLine::parse(raw.bytes).ok());
+        Ok(first.map(|line| ChainHead { sequence: line.sequence.saturating_sub(1), hash: line.previous }))
+    }
+
+    pub(super) fn remove_old_files(&mut self) -> Result<(), WriteFailure> {
+        if self.files_to_remove.is_empty() {
+            return Ok(());
+        }
+        if self.options.sync != SyncRule::Off {
+            self.sync()?;
+        }
+        for file in std::mem::take(&mut self.files_to_remove) {
+            // A file that cannot be deleted now is tried again at the next rotation.
+            let _ = self.locked.remove(&file);
+        }
+        Ok(())
+    }
+}
+
+/// Nanoseconds since 1970; for a file that cannot be looked at, the far future, so that it stays.
+fn last_written_ns(held: &LockedDirectory, file: &JournalFile) -> u128 {
+    let found = held.directory().path().join(&file.name).metadata().and_then(|found| found.modified());
+    let since = found.ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    since.map_or(u128::MAX, |since| since.as_nanos())
+}
+
+/// How far `head` may be behind where nothing is synced by this thread.
+const HEAD_DELAY: Duration = Duration::from_millis(50);
+
+/// The thread, ended when this is dropped.
+#[derive(Debug)]
+pub(super) struct Syncer {
+    shared: Arc<SyncerShared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct SyncerShared {
+    state: Mutex<SyncerState>,
+    changed: Condvar,
+    directory: PathBuf,
+    rule: SyncRule,
+}
+
+#[derive(Debug)]
+struct SyncerState {
+    written: Option<(ChainHead, Arc<File>)>,
+    durable: ChainHead,
+    failed: Option<io::Error>,
+    is_stopping: bool,
+}
+
+impl Syncer {
+    pub fn start(directory: PathBuf, rule: SyncRule, durable: ChainHead) -> io::Result<Self> {
+        let state = SyncerState { written: None, durable, failed: None, is_stopping: false };
+        let shared =
+            Arc::new(SyncerShared { state: Mutex::new(state), changed: Condvar::new(), directory, rule });
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new().name("journal-sync".to_owned()).spawn(move || of_thread.run())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Everything up to `chain_head` is written to `file`.
+    pub fn written(&self, chain_head: ChainHead, file: &Arc<File>) {
+        let mut state = lock(&self.shared.state);
+        let was_idle = state.written.is_none();
+        state.written = Some((chain_head, Arc::clone(file)));
+        drop(state);
+        if was_idle {
+            self.shared.changed.notify_one();
+        }
+    }
+
+    /// The last record known to be durable by this thread's doing.
+    pub fn durable(&self) -> ChainHead {
+        lock(&self.shared.state).durable
+    }
+
+    /// Whether there is one to take.
+    pub fn has_failed(&self) -> bool {
+        lock(&self.shared.state).failed.is_some()
+    }
+
+    /// A failure since the last call, with the last record known to be durable.
+    pub fn take_failure(&self) -> Option<(ChainHead, io::Error)> {
+        let mut state = lock(&self.shared.state);
+        let error = state.failed.take()?;
+        Some((state.durable, error))
+    }
+}
+
+impl Drop for Syncer {
+    fn drop(&mut self) {
+        lock(&self.shared.state).is_stopping = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread is not passed on: closing the journal syncs once more.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl SyncerShared {
+    fn run(&self) {
+        while let Some((chain_head, file)) = self.next() {
+            let synced = match self.rule {
+                SyncRule::Batch { .. } => file.sync_data(),
+                SyncRule::Always | SyncRule::Off => Ok(()),
+            };
+            match synced {
+                Ok(()) => {
+                    lock(&self.state).durable = chain_head;
+                    // An old head proves less, but nothing wrong, and the next one replaces it.
+                    let _ = write_head(&self.directory, chain_head, self.rule);
+                }
+                Err(error) => lock(&self.state).failed = Some(error),
+            }
+        }
+    }
+
+    /// Waits until something is written, and then for more, as long as the rule allows.
+    fn next(&self) -> Option<(ChainHead, Arc<File>)> {
+        let within = match self.rule {
+            SyncRule::Batch { within } => within,
+            SyncRule::Always | SyncRule::Off => HEAD_DELAY,
+        };
+        let mut state = lock(&self.state);
+        while state.written.is_none() && !state.is_stopping {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let deadline = Instant::now() + within;
+        while !state.is_stopping {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            (state, _) = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        // When stopping, the rest is synced by the thread that closes the file.
+        if state.is_stopping { None } else { state.written.take() }
     }
 }

@@ -10,6 +10,7 @@ use super::{
     rule::{Effects, Rule},
     shell::Word,
 };
+use crate::profile::lower_limit;
 
 /// The longest part of a command that an error text repeats.
 const COMMAND_SHOWN_BYTES: usize = 120;
@@ -58,7 +59,7 @@ pub(super) enum OwnWork {
 }
 
 impl OwnWork {
-    /// Of a builtin, function or wrapper: what a builtin writes is known where all of its words are.
+    /// The own work of a builtin, function or wrapper: what a builtin writes is known where all of its words are.
     pub(super) fn of_transparent(words: &[Word], is_builtin: bool) -> Self {
         let mut literals = words.iter().map(Word::literal);
         let name = literals.next().flatten().unwrap_or_default();
@@ -206,7 +207,7 @@ impl<'a> Grants<'a> {
 
     fn differs(&self, other: &Self, own_profile: &str) -> Option<Reach> {
         if self.profile != other.profile {
-            // Of two profiles, the one that a rule has named is what is told.
+            // The profile that a rule has named is what is said, and not the command's own.
             return Some(match self.profile == own_profile {
                 true => Reach::Back(format!("profile {:?}", other.profile)),
                 false => Reach::On(format!("profile {:?}", self.profile)),
@@ -244,17 +245,8 @@ fn merge(effects: &mut Effects, more: &Effects) -> Result<(), Excluded> {
         }
     }
     effects.secrets.extend(more.secrets.iter().cloned());
-    fn lower<T: Ord + Copy>(a: Option<T>, b: Option<T>) -> Option<T> {
-        match (a, b) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
-    }
-    effects.time_limit = lower(effects.time_limit, more.time_limit);
-    effects.idle_limit = lower(effects.idle_limit, more.idle_limit);
-    effects.limits.memory_bytes = lower(effects.limits.memory_bytes, more.limits.memory_bytes);
-    effects.limits.swap_bytes = lower(effects.limits.swap_bytes, more.limits.swap_bytes);
-    effects.limits.pids = lower(effects.limits.pids, more.limits.pids);
-    effects.limits.cpu_millis = lower(effects.limits.cpu_millis, more.limits.cpu_millis);
+    effects.time_limit = lower_limit(effects.time_limit, more.time_limit);
+    effects.idle_limit = lower_limit(effects.idle_limit, more.idle_limit);
+    effects.limits = effects.limits.lowered_by(more.limits);
     Ok(())
 }

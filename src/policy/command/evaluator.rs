@@ -1,26 +1,31 @@
 //! Evaluates one request: finds every command that it would run, step by step, and asks the rules about each.
 //!
-//! Lines are followed in the order in which they stand: an assignment that changes what names mean holds for all that
-//! comes behind it, in `eval` and its kind as well.
+//! Lines are followed in the order in which they stand: an assignment that changes what names mean holds for all that comes behind it, in
+//! `eval` and its kind as well.
+//!
+//! What a command runs by its arguments is evaluated, what else it may be, and what interprets a script that the request names: the kernel
+//! executes that in its place, with arguments of its own. Rules that deny or ask hold for an interpreter, and a rule that allows the script
+//! allows it. The exec gate does the same for what processes execute; nobody else looks at what the gateway itself has executed, or at what
+//! a line names under a profile without a gate.
 
 mod combine;
-mod inner;
-mod scripts;
-mod shell_variables;
 mod variables;
+
+use variables::ShellVariables;
 
 use super::{
     builtin::{is_builtin, runs_a_file},
     effects::{AffectedCommand, CommandEffects, EffectsConflict, OwnWork},
-    git, kinds,
-    program::{self, PathStability, Resolved},
+    kinds,
+    program::{self, Interpreters, PathStability, Resolved, interpreted_argv, with_arguments},
     readings,
-    rule::{Decision, base_name},
+    rule::{Decision, base_name, resolve_place},
     shell::{self, Dialect, LineCwd, Named, OpaqueReason, ParsedLine, SimpleCommand, Word},
-    verdict::{CommandInput, DecisionReason, EvalContext, Lookup, MAX_UNITS, RuleVerdict, Unit},
+    verdict::{
+        CommandInput, DecisionReason, EvalContext, Lookup, MAX_NESTING, MAX_UNITS, RuleVerdict, Unit, Unseen,
+    },
     wrapper::{self, WrappedCommand},
 };
-use shell_variables::ShellVariables;
 
 /// Evaluates all rules on a request.
 pub fn evaluate_rules(form: CommandInput<'_>, context: EvalContext<'_>) -> RuleVerdict {
@@ -286,7 +291,7 @@ impl<'a> Evaluator<'a> {
             || kinds::is_dynamic_loader(&name)
             || is_link_to_many
             || (interprets && kinds::runs_in_place(&name))
-            || (name.starts_with("git-") && git::is_of_git(&file, given, programs));
+            || (name.starts_with("git-") && readings::is_of_git(&file, given, programs));
         let is_profile_shell = seen == CommandSource::AsProfileShell;
         let split = if interprets && name == "env" { wrapper::split_first_line(words) } else { None };
         let inner = match words {
@@ -342,5 +347,142 @@ fn join(outer: &LineCwd, inner: &LineCwd) -> LineCwd {
         (LineCwd::Start, inner) => inner.clone(),
         (LineCwd::After(base), LineCwd::After(target)) => LineCwd::After(format!("{base}/{target}")),
         (LineCwd::Unknown, _) | (_, LineCwd::Unknown) => LineCwd::Unknown,
+    }
+}
+
+impl Evaluator<'_> {
+    /// Evaluates what a command runs. `within` ends with the command itself.
+    fn inner(&mut self, inner: Vec<WrappedCommand>, outer: &Outer<'_>, within: &mut Vec<String>) {
+        for inner in inner {
+            if within.len() > MAX_NESTING || self.units.len() >= MAX_UNITS {
+                self.hide_words(outer.words, OpaqueReason::TooMany, within);
+                break;
+            }
+            match inner {
+                // `command NAME`, `exec NAME` and their kind name files or builtins, as a line does.
+                WrappedCommand::Argv { assignments, removed, words } => {
+                    let seen = match outer.seen {
+                        CommandSource::InShell(dialect) | CommandSource::AsFunction(dialect)
+                            if outer.is_builtin =>
+                        {
+                            CommandSource::InShell(dialect)
+                        }
+                        _ => CommandSource::FromArgv,
+                    };
+                    let is_changed = self.assignments(&assignments, within)
+                        | self.is_other_without(&removed, &words)
+                        | (self.context.lookup == Lookup::Changed);
+                    if is_changed {
+                        self.hide_words(&words, OpaqueReason::Assignment, within);
+                    }
+                    self.command(&words, outer.place, seen, within);
+                }
+                WrappedCommand::ShellLine(line, dialect) => {
+                    let around = match outer.seen {
+                        CommandSource::InShell(dialect) | CommandSource::AsFunction(dialect) => dialect,
+                        CommandSource::FromArgv | CommandSource::AsProfileShell => Dialect::Posix,
+                    };
+                    if dialect.is_some() {
+                        self.variables_of_shells.add_options(outer.words);
+                    }
+                    let reads = if dialect.is_some() { ShellScope::NewShell } else { ShellScope::SameShell };
+                    self.line(&line, dialect.unwrap_or(around), reads, outer.place, within);
+                }
+                // Who allows `bash build.sh` by name has read build.sh, and who allows `strace` knows that nobody looks
+                // into it. What is seen through otherwise hides nothing because of a rule for its name.
+                WrappedCommand::Opaque(reason)
+                    if outer.answered == RuleAnswer::AllowedByName
+                        && kinds::is_taken_on_trust(outer.name, reason) => {}
+                WrappedCommand::Opaque(reason)
+                    if self.is_interpreting && self.is_the_scripts_own(outer.name, reason, within) => {}
+                WrappedCommand::Opaque(reason) => self.hide_words(outer.words, reason, within),
+            }
+        }
+    }
+
+    /// Evaluates what else a command may be. Rules that deny or ask hold for it, and it needs no rule.
+    fn other_readings(
+        &mut self,
+        others: Vec<Vec<Word>>,
+        file: &Resolved,
+        place: &LineCwd,
+        within: &mut Vec<String>,
+    ) {
+        if others.is_empty() {
+            return;
+        }
+        self.is_other_reading = true;
+        for words in others {
+            self.apply_rules(&words, file.clone(), false, place, within, None);
+            let name = words.first().and_then(Word::literal).unwrap_or_default();
+            let outer = Outer {
+                words: &words,
+                name,
+                place,
+                seen: CommandSource::FromArgv,
+                is_builtin: false,
+                answered: RuleAnswer::Otherwise,
+            };
+            within.push(name.to_owned());
+            self.inner(readings::unwrap(&words), &outer, within);
+            within.pop();
+        }
+        self.is_other_reading = false;
+    }
+}
+
+impl Evaluator<'_> {
+    /// Evaluates what interprets a file that is a script.
+    fn interpreters(&mut self, words: &[Word], file: &Resolved, place: &LineCwd, within: &mut Vec<String>) {
+        let around = std::mem::replace(&mut self.is_interpreting, true);
+        if self.units.len() >= MAX_UNITS {
+            self.hide_words(words, OpaqueReason::TooMany, within);
+        } else {
+            self.interpreters_of(words, file, place, within);
+        }
+        self.is_interpreting = around;
+    }
+
+    fn interpreters_of(
+        &mut self,
+        words: &[Word],
+        file: &Resolved,
+        place: &LineCwd,
+        within: &mut Vec<String>,
+    ) {
+        let Some((command, arguments)) = words.split_first() else { return };
+        let Some(given) = command.literal() else { return };
+        let found = match file {
+            Resolved::File(found) => found,
+            // A script may have any interpreter, and any first argument for it.
+            Resolved::Unknown => return self.hide_words(words, OpaqueReason::Interpreter, within),
+            Resolved::Builtin | Resolved::Missing => return,
+        };
+        let own = &self.context.request.cwd;
+        let cwd = match place {
+            LineCwd::Start => Some(own.clone()),
+            LineCwd::After(_) | LineCwd::Unknown => resolve_place(own, place),
+        };
+        let cwd = cwd.unwrap_or_else(|| own.clone());
+        let Interpreters { chain, may_go_on } = self.context.resolver.interpreters(found, &cwd);
+        let lines =
+            chain.iter().map(|one| (Word::Literal(one.path_text()), one.argument_text().map(Word::Literal)));
+        let script = Word::Literal(program::script_name(given, found).to_owned());
+        let last = interpreted_argv(script, arguments.iter().cloned(), lines);
+        for (interpreter, argv) in with_arguments(&chain, &last) {
+            let program = (&*interpreter.path_text(), interpreter.file.clone());
+            self.program(argv, program, Scripts::Known, place, CommandSource::FromArgv, within);
+        }
+        if may_go_on {
+            self.hide_words(words, OpaqueReason::Interpreter, within);
+        }
+    }
+
+    /// Whether what an interpreter hides is what the script does: who allows the script allows that. The shell of a program that is
+    /// many may run the others without an exec, where the gate counts on there being one.
+    fn is_the_scripts_own(&self, name: &str, reason: OpaqueReason, within: &[String]) -> bool {
+        let is_judged_otherwise = self.context.unseen == Unseen::JudgedAtExec
+            && within.iter().any(|outer| kinds::runs_in_place(outer));
+        !is_judged_otherwise && (kinds::is_shell(name) || kinds::is_taken_on_trust(name, reason))
     }
 }

@@ -1,10 +1,14 @@
-//! The options that a rule looks for wherever they stand among the arguments.
+//! The options that a rule looks for wherever they stand among the arguments, and how programs read options in general
+//! (`policies/data/option-syntax.toml`, compiled in).
 //!
-//! A rule that denies or asks finds an option in every spelling that the program may take for it, and where it is not certain that
-//! options have ended. A rule that allows finds it only as it is written, where nothing takes it for something else or takes it back.
+//! A rule that denies or asks finds an option in every spelling that the program may take for it, and where it is not certain that options
+//! have ended. A rule that allows finds it only as it is written, where nothing takes it for something else or takes it back.
+
+use std::{collections::HashSet, sync::LazyLock};
+
+use serde::Deserialize;
 
 use super::{
-    option_syntax::{BehindDashes, LongOptions, OptionSyntax},
     pattern::{Match, PatternError},
     shell::Word,
 };
@@ -154,6 +158,67 @@ fn is_negation(flag: &str, text: &str) -> bool {
     let has_two_dashes = text.starts_with("--");
     given == format!("no-{wanted}")
         || (has_two_dashes && (denied.into_iter().any(has_prefix) || denied.into_iter().any(is_without)))
+}
+
+/// How a program reads its options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionSyntax {
+    /// What stands behind `--`.
+    pub behind_dashes: BehindDashes,
+    /// How long options are written.
+    pub long_options: LongOptions,
+}
+
+/// What stands behind `--`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BehindDashes {
+    /// No option.
+    Operands,
+    /// Nobody knows.
+    Unknown,
+    /// Options, as before.
+    Options,
+}
+
+/// How long options are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LongOptions {
+    /// `--word`; behind one dash stand letters.
+    TwoDashes,
+    /// `-word`, and mostly `--word`, too.
+    OneDash,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SyntaxData {
+    ends_options: HashSet<String>,
+    ends_nothing: HashSet<String>,
+    one_dash: HashSet<String>,
+}
+
+static DATA: LazyLock<SyntaxData> = LazyLock::new(|| {
+    toml::from_str(include_str!("../policies/data/option-syntax.toml"))
+        .expect("the data file is part of the build, and a test reads it")
+});
+
+impl OptionSyntax {
+    /// That of a program by its names. Of several, each may be what runs.
+    pub fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+        let names: Vec<&str> = names.into_iter().collect();
+        let behind_dashes = match () {
+            () if names.iter().any(|name| DATA.ends_nothing.contains(*name)) => BehindDashes::Options,
+            () if !names.is_empty() && names.iter().all(|name| DATA.ends_options.contains(*name)) => {
+                BehindDashes::Operands
+            }
+            () => BehindDashes::Unknown,
+        };
+        let long_options = match names.iter().any(|name| DATA.one_dash.contains(*name)) {
+            true => LongOptions::OneDash,
+            false => LongOptions::TwoDashes,
+        };
+        Self { behind_dashes, long_options }
+    }
 }
 
 #[cfg(test)]

@@ -10,16 +10,13 @@ mod source;
 use std::{borrow::Cow, cell::OnceCell};
 
 use super::{
-    called_from,
-    flags::Flags,
-    kinds::chooses_by_name,
+    flags::{Flags, OptionSyntax},
+    kinds::{self, chooses_by_name},
     known_directories::{Below, KnownDirectories},
-    leading_words::match_among_options,
-    option_syntax::OptionSyntax,
     pattern::{Element, Match, PatternError, Regexes, TextPattern, match_arguments},
     program::{ProgramResolver, Resolved},
     shell::{LineCwd, Word},
-    tool_options::{BehindOptions, OptionPlace, behind_options, takes_nothing},
+    tool_options::{BehindOptions, OptionPlace, behind_options, match_among_options, takes_nothing},
 };
 
 pub use super::program::{base_name, resolve_place};
@@ -350,7 +347,7 @@ impl Rule {
         let file = subject.file;
         let cwd = resolve_place(&subject.request.cwd, subject.place);
         let is_of_its_place = self.decision == Decision::Allow
-            && cwd.as_deref().is_some_and(|cwd| called_from::is_of_its_place(file, given, cwd, programs));
+            && cwd.as_deref().is_some_and(|cwd| kinds::is_of_its_place(file, given, cwd, programs));
         let allows = |text: &ProgramText| match text {
             ProgramText::Name(_) if is_of_its_place => false,
             // It is what lies there by its own path, not what that leads to.

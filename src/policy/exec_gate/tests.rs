@@ -3,10 +3,7 @@
 use super::{
     super::{
         PolicyFileError,
-        command::{
-            interpreter::{Interpreters, interpreted_argv},
-            program::NominalResolver,
-        },
+        command::program::{Interpreters, NominalResolver, interpreted_argv},
     },
     *,
 };

@@ -1,8 +1,11 @@
-//! What an address reaches: the public network, or something near that a name must not lead to.
+//! What an address reaches: the public network, or something near that a name must not lead to; and addresses that stand for names inside a
+//! sandbox, from a network that is assigned to no host (RFC 2544).
 //!
 //! Addresses that carry another one in them (mapped, compatible, NAT64, 6to4) count as the one that they carry.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::name::HostName;
 
 /// Where an address leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,6 +147,31 @@ pub(super) fn contains_v6(network: Ipv6Addr, prefix: u32, address: Ipv6Addr) -> 
     u128::from(network) & mask == u128::from(address) & mask
 }
 
+/// The network of the addresses that stand for names.
+pub const SYNTHETIC_NETWORK: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 0);
+
+/// The length of its prefix.
+pub const SYNTHETIC_PREFIX: u8 = 15;
+
+/// How many addresses the network has without the first and the last one.
+const SYNTHETIC_ADDRESSES: u32 = (1 << (32 - SYNTHETIC_PREFIX as u32)) - 2;
+
+/// Addresses for a name, the best one first. A name has the same ones at any time in every sandbox with this address on its loopback, so
+/// that an address that a program has kept stands for no other name while a place is free. Sandboxes that have one loopback in common have
+/// different ones.
+pub fn synthetic_candidates(name: &HostName, sandbox: Ipv4Addr) -> impl Iterator<Item = Ipv4Addr> + use<> {
+    // FNV-1a. Who finds another name with the same place takes it from a name of the same sandbox.
+    let hash = name
+        .as_str()
+        .bytes()
+        .chain(sandbox.octets().into_iter().filter(|_| sandbox != Ipv4Addr::LOCALHOST))
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    (0..SYNTHETIC_ADDRESSES).map(move |step| {
+        let place = (hash % SYNTHETIC_ADDRESSES + step) % SYNTHETIC_ADDRESSES;
+        Ipv4Addr::from(u32::from(SYNTHETIC_NETWORK) + 1 + place)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,5 +223,25 @@ mod tests {
         let mapped: IpAddr = "::ffff:93.184.216.34".parse().unwrap();
         assert_eq!(dialled(mapped).to_string(), "93.184.216.34");
         assert_eq!(effective(mapped).to_string(), "93.184.216.34");
+    }
+
+    #[test]
+    fn a_name_has_its_own_addresses_of_a_network_that_no_rule_reaches_unasked() {
+        let first = |name| {
+            synthetic_candidates(&HostName::parse(name).unwrap(), Ipv4Addr::LOCALHOST)
+                .take(3)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(first("a.test"), first("A.test."));
+        assert_ne!(first("a.test"), first("b.test"));
+        for name in ["a.test", "b.test", "c.test", "registry.npmjs.org"] {
+            for address in first(name) {
+                assert!(contains_4(SYNTHETIC_NETWORK, SYNTHETIC_PREFIX.into(), address), "{address}");
+                assert_eq!(scope(address.into()), Scope::Reserved);
+            }
+        }
+        let of = |sandbox: [u8; 4]| synthetic_candidates(&HostName::parse("a.test").unwrap(), sandbox.into());
+        assert_eq!(of([127, 0, 0, 1]).count() as u32, SYNTHETIC_ADDRESSES);
+        assert_ne!(of([127, 64, 0, 1]).next(), of([127, 64, 0, 2]).next());
     }
 }

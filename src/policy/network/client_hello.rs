@@ -121,7 +121,7 @@ fn parse(message: &[u8]) -> Result<ClientHello, HelloError> {
     while !extensions.0.is_empty() {
         let kind = extensions.number(2)? as u16;
         let value = extensions.vector(2)?;
-        // Of two, client and server may read different ones.
+        // Where an extension stands twice, client and server may read different ones.
         if seen.contains(&kind) {
             return Err(HelloError::Malformed);
         }

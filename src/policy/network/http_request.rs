@@ -165,7 +165,7 @@ pub struct WantedConnection {
     pub destination: Destination,
     /// The request in it.
     pub request: Option<HttpRequest>,
-    /// Of the request.
+    /// The request's scheme.
     pub scheme: Option<Scheme>,
 }
 

@@ -9,12 +9,10 @@ pub mod address;
 pub mod client_hello;
 pub mod destination;
 pub mod dns;
-pub mod dns_server;
 pub mod http_request;
 pub mod name;
 pub mod pattern;
 pub mod socket_path;
-pub mod synthetic;
 
 /// The host name of every sandbox.
 pub const OWN_NAME: &str = "sandbox";

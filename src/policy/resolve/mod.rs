@@ -2,9 +2,7 @@
 //!
 //! Works from the gateway's side, with the caller's rights. Judges nothing and executes nothing.
 
-mod found_file;
-pub mod machine;
+pub mod found_file;
 mod program_resolver;
-pub mod shebang;
 
 pub use program_resolver::{ProfileResolver, ProgramCache, SessionResolver};

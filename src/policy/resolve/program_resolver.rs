@@ -14,17 +14,13 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use super::{
-    found_file::{self, FirstLines, first_line, is_executable, is_unchanged, to_resolved},
-    shebang,
-};
+use super::found_file::{self, FirstLines, first_line, is_executable, is_unchanged, to_resolved};
 use provost_base::sys::rights::Rights;
 
 use crate::{
     ProfileResolvers, byte_text,
-    command::{
-        interpreter::{Interpreter, Interpreters},
-        program::{Directory, DirectoryId, FileId, PathStability, ProgramResolver, Resolved},
+    command::program::{
+        Directory, DirectoryId, FileId, Interpreter, Interpreters, PathStability, ProgramResolver, Resolved,
     },
     profile::{Access, Profile},
     toolchain::{self, FoundToolchain, ToolchainOrder},
@@ -462,7 +458,7 @@ impl ProgramResolver for ProfileResolver<'_> {
                 PathStability::Changeable => self.first_lines.get(&script),
             };
             let Ok(line) = line else { return Interpreters { chain, may_go_on: true } };
-            let Some(shebang::Shebang { path, argument }) = line else {
+            let Some(found_file::Shebang { path, argument }) = line else {
                 return Interpreters { chain, may_go_on: false };
             };
             if chain.len() == MAX_INTERPRETERS {
@@ -503,7 +499,7 @@ enum Visibility {
 /// Where a path leads.
 struct Followed {
     path: PathBuf,
-    /// Of what is there. Absent for a directory that the sandbox makes itself, or that `..` leads to.
+    /// The metadata of what is there. Absent for a directory that the sandbox makes itself, or that `..` leads to.
     metadata: Option<Metadata>,
     way: PathStability,
 }

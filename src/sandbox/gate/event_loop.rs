@@ -14,6 +14,7 @@ use std::{
 
 use nix::{
     errno::Errno,
+    fcntl::{FcntlArg, OFlag, fcntl},
     poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
@@ -22,14 +23,10 @@ use nix::{
     },
 };
 
-use super::{
-    connection::Connection,
-    process::HostProc,
-    setup::GateDescriptors,
-    state::{Gate, MAX_EXEC_BYTES, TICK, token},
-};
+use super::{Gate, MAX_EXEC_BYTES, TICK, process::HostProc, setup::GateDescriptors, token};
 use crate::{
-    proto::supervisor::{GatePong, ToGateProcess, from_gate_process, to_gate_process},
+    link::PolledConnection,
+    proto::supervisor::{GatePong, from_gate_process, to_gate_process},
     sys::seccomp_listener,
 };
 
@@ -73,6 +70,7 @@ impl Gate {
         let listener = UnixListener::from(listener);
         listener.set_nonblocking(true).map_err(|_| Errno::last())?;
         epoll.add(&listener, readable(token::LISTENER))?;
+        fcntl(&socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         seccomp_listener::expect_turns(descriptors.seccomp.as_fd());
         let waits_killable = seccomp_listener::callers_wait_killable();
         Ok(Self {
@@ -82,7 +80,7 @@ impl Gate {
             seccomp: descriptors.seccomp,
             waits_killable,
             _dead_man: descriptors.dead_man,
-            supervisor: Connection::new(socket, &epoll, token::SUPERVISOR)?,
+            supervisor: PolledConnection::new(socket, &epoll, token::SUPERVISOR)?,
             listener,
             signals,
             epoll,
@@ -94,7 +92,7 @@ impl Gate {
             lines: Default::default(),
             verdicts: Default::default(),
             terminals: Default::default(),
-            refusals: Default::default(),
+            denials: Default::default(),
             reports: Default::default(),
             received: Default::default(),
             held: Default::default(),
@@ -175,14 +173,8 @@ impl Gate {
     }
 
     fn supervisor_ready(&mut self, flags: EpollFlags) {
-        if flags.contains(EpollFlags::EPOLLOUT) && self.supervisor.flush(&self.epoll).is_err() {
-            exit(EXIT_SANDBOX_ENDED);
-        }
-        if !flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
-            return;
-        }
-        let Ok(messages) = self.supervisor.receive::<ToGateProcess>() else { exit(EXIT_SANDBOX_ENDED) };
-        for message in messages {
+        let Ok(messages) = self.supervisor.ready(&self.epoll, flags) else { exit(EXIT_SANDBOX_ENDED) };
+        for (message, _) in messages {
             if let Some(to_gate_process::Message::Ping(ping)) = message.message {
                 self.send_to_supervisor(from_gate_process::Message::Pong(GatePong { number: ping.number }));
             }
@@ -209,7 +201,7 @@ impl Gate {
         let waits = || {
             !self.held.is_empty()
                 || self.verifying.values().any(|one| one.condemned.is_some())
-                || (self.gateway.is_some() && (self.terminals.has_allowed() || self.refusals.has_counted()))
+                || (self.gateway.is_some() && (self.terminals.has_allowed() || self.denials.has_counted()))
         };
         if self.tick_at.is_none() && waits() {
             self.tick_at = Some(self.now + TICK);

@@ -7,10 +7,9 @@ use crate::{
     cgroup::leaf,
     policy::{ApprovedCommand, ApprovedFile, ProfileName, command::program::DirectoryId},
     proto::gate::{self, AddTerminal, AllowedExec, Exec, ExecsAllowed},
+    wire::gate::MAX_TERMINALS,
 };
 
-/// Terminals that are known at once. Beyond this the execs of a further one are denied.
-pub(super) const MAX_TERMINALS: usize = 16_384;
 /// Different execs of one terminal between two reports. Beyond this they are only counted.
 pub(super) const MAX_DISTINCT_EXECS: usize = 1_024;
 /// Encoded bytes of one report of allowed execs, about.

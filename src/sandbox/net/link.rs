@@ -10,7 +10,6 @@ use std::{
     },
 };
 
-use prost::Message as _;
 use tokio::{
     sync::{Notify, mpsc, oneshot},
     time::sleep,
@@ -22,12 +21,12 @@ use super::{
     program,
 };
 use crate::{
+    link::{Connection, LinkError, Peer},
     proto::net::{
         Attempt, FromNet, Question, Ready, Reevaluate, ToNet, Verdict, Withdrawn, from_net::Message,
         question::About, to_net, verdict,
     },
-    sys::{fdpass::FrameReceiver, frame_stream::FrameStream},
-    wire::{self, net::MAX_CONNECTIONS},
+    wire::{MAX_MESSAGE_BYTES, net::MAX_CONNECTIONS},
 };
 
 /// Messages that wait to be written: each connection and each request of HTTP/2 has one question, one that was taken back and one end
@@ -71,19 +70,10 @@ struct Pending {
 
 impl GatewayLink {
     /// Starts to write. Says that the process is ready.
-    pub(super) fn start(socket: UnixStream, ready: Ready) -> io::Result<(Arc<Self>, Verdicts)> {
-        let stream = Arc::new(FrameStream::new(socket)?);
-        let outgoing = stream.clone();
-        let (sender, mut messages) = mpsc::channel(MAX_QUEUED_MESSAGES);
-        tokio::spawn(async move {
-            while let Some(message) = messages.recv().await {
-                let Ok(frame) = wire::encode(&FromNet { message: Some(message) }, 0) else { continue };
-                // The reader sees the same end.
-                if outgoing.send(frame, Vec::new()).await.is_err() {
-                    return;
-                }
-            }
-        });
+    pub(super) fn start(socket: UnixStream, ready: Ready) -> io::Result<(Arc<Self>, VerdictReceiver)> {
+        let connection = Arc::new(Connection::new(Peer::Gateway, socket, MAX_MESSAGE_BYTES)?);
+        let (sender, messages) = mpsc::channel(MAX_QUEUED_MESSAGES);
+        tokio::spawn(send(connection.clone(), messages));
         let link = Arc::new(Self {
             outgoing: sender,
             pending: Mutex::default(),
@@ -93,7 +83,7 @@ impl GatewayLink {
         });
         // The channel is empty.
         let _ = link.outgoing.try_send(Message::Ready(ready));
-        Ok((link.clone(), Verdicts { link, stream }))
+        Ok((link.clone(), VerdictReceiver { link, connection }))
     }
 
     /// Asks the gateway. Where a person is asked that may take long: the question is taken back when the program closes its
@@ -176,27 +166,47 @@ impl Drop for ForgetOnDrop<'_> {
     }
 }
 
-/// The gateway's half of the socket.
-pub(super) struct Verdicts {
-    link: Arc<GatewayLink>,
-    stream: Arc<FrameStream>,
+/// Writes messages, one after the other. Returns when the gateway has closed the socket.
+async fn send(connection: Arc<Connection<FromNet, ToNet>>, mut messages: mpsc::Receiver<Message>) {
+    let sending = async {
+        while let Some(message) = messages.recv().await {
+            match connection.send(&FromNet { message: Some(message) }, &[]) {
+                Ok(_) => {}
+                Err(LinkError::TooLong(..)) => continue,
+                // The reader sees the same end.
+                Err(_) => return,
+            }
+            if connection.wait_drained().await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = sending => {}
+        _ = connection.keep_writing() => {}
+    }
 }
 
-impl Verdicts {
+/// The gateway's half of the socket.
+pub(super) struct VerdictReceiver {
+    link: Arc<GatewayLink>,
+    connection: Arc<Connection<FromNet, ToNet>>,
+}
+
+impl VerdictReceiver {
     /// Passes verdicts on. Returns when the gateway has closed the socket, or says what cannot be understood.
     pub(super) async fn receive(self) {
-        let mut receiver = FrameReceiver::new();
-        while let Ok(Some(frame)) = self.stream.receive(&mut receiver).await {
-            let (number, verdict) = match ToNet::decode(&frame.message[..]).map(|decoded| decoded.message) {
-                Ok(Some(to_net::Message::Verdict(Verdict { number, verdict: Some(verdict) }))) => {
+        while let Ok(Some((message, sockets))) = self.connection.next().await {
+            let (number, verdict) = match message.message {
+                Some(to_net::Message::Verdict(Verdict { number, verdict: Some(verdict) })) => {
                     (number, verdict)
                 }
-                Ok(Some(to_net::Message::Reevaluate(Reevaluate { generation }))) => {
+                Some(to_net::Message::Reevaluate(Reevaluate { generation })) => {
                     self.link.generation.fetch_max(generation, Relaxed);
                     self.link.reevaluate.notify_one();
                     continue;
                 }
-                Ok(Some(to_net::Message::Verdict(_) | to_net::Message::Setup(_)) | None) | Err(_) => return,
+                Some(to_net::Message::Verdict(_) | to_net::Message::Setup(_)) | None => return,
             };
             if let verdict::Verdict::Waiting(_) = verdict {
                 let waits = self.link.lock().get_mut(&number).and_then(|pending| pending.waits.take());
@@ -213,7 +223,7 @@ impl Verdicts {
                     }
                     _ => None,
                 };
-                let answered = Answer { verdict, sockets: frame.descriptors, report };
+                let answered = Answer { verdict, sockets, report };
                 // Likewise; then what was allowed ends here.
                 if let Some(answer) = answer {
                     let _ = answer.send(answered);

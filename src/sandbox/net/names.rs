@@ -31,10 +31,10 @@ use super::{
 };
 use crate::{
     network::{
+        address,
         destination::{Destination, Host},
-        dns_server::{self, NameQuestion, QuestionError, QuestionType, Reply},
+        dns::{self, NameQuestion, QuestionError, QuestionType, Reply},
         name::HostName,
-        synthetic,
     },
     proto::net::Protocol,
 };
@@ -105,7 +105,7 @@ impl Names {
     }
 
     async fn answer(self: &Arc<Self>, bytes: &[u8]) -> Option<Vec<u8>> {
-        let question = match dns_server::read(bytes) {
+        let question = match dns::read_question(bytes) {
             Ok(question) => question,
             Err(QuestionError::Unreadable(answer)) => return Some(answer),
             Err(QuestionError::NoQuestion) => return None,
@@ -209,7 +209,7 @@ impl Table {
         self.make_room(&name, missing.len());
         let known = self.names.get(&name).map(|known| known.address);
         let candidates = known.into_iter().chain(
-            synthetic::candidates(&name, names.sandbox)
+            address::synthetic_candidates(&name, names.sandbox)
                 .filter(|address| self.names.values().all(|known| known.address != *address))
                 .take(if known.is_some() { 0 } else { MAX_ADDRESSES_TRIED }),
         );

@@ -11,12 +11,10 @@ use nix::{
     sys::epoll::{EpollEvent, EpollFlags, EpollTimeout},
 };
 
-use super::{
-    connection::Connection,
-    state::{Emulators, MAX_CONNECTIONS, token},
-};
+use super::state::{Emulators, MAX_CONNECTIONS, MAX_QUEUED_BYTES, token};
 use crate::{
-    proto::screen::{Answers, Published, from_screen::Message},
+    link::PolledConnection,
+    proto::screen::{Answers, FromScreen, Published, from_screen::Message},
     sys::fdpass,
 };
 
@@ -59,7 +57,7 @@ impl Emulators {
             idle.map(|at| self.connections.remove(&at));
         }
         let at = self.take_token();
-        if let Ok(connection) = Connection::new(socket, &self.epoll, at) {
+        if let Ok(connection) = PolledConnection::new(socket, &self.epoll, at) {
             self.connections.insert(at, connection);
         }
     }
@@ -78,13 +76,7 @@ impl Emulators {
 
     fn connection_ready(&mut self, at: u64, flags: EpollFlags) {
         let Some(connection) = self.connections.get_mut(&at) else { return };
-        if flags.contains(EpollFlags::EPOLLOUT) && connection.flush(&self.epoll).is_err() {
-            return self.drop_connection(at);
-        }
-        if !flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
-            return;
-        }
-        match connection.receive() {
+        match connection.ready(&self.epoll, flags) {
             Ok(requests) => {
                 for (request, descriptors) in requests {
                     self.handle(at, request, descriptors);
@@ -104,7 +96,8 @@ impl Emulators {
 
     pub(super) fn send(&mut self, at: u64, sequence: u64, message: Message) {
         let Some(connection) = self.connections.get_mut(&at) else { return };
-        if connection.send(&self.epoll, sequence, message).is_err() {
+        let message = FromScreen { sequence, message: Some(message) };
+        if connection.send(&self.epoll, &message, MAX_QUEUED_BYTES).is_err() {
             self.drop_connection(at);
         }
     }

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod confinement;
-mod connection;
 mod continuation;
 mod corrected;
 pub mod emulator;
@@ -17,7 +16,6 @@ mod process;
 mod requests;
 #[cfg(test)]
 mod restored;
-mod ring_source;
 mod sieve;
 mod state;
 mod terminal;

@@ -21,7 +21,7 @@ use crate::{
         fdpass::{self, FrameReceiver},
         file,
         namespace::{self, Cloned, IdPair, Parent},
-        oom,
+        own_process,
     },
     wire::{self, screen::PLAN_VERSION},
 };
@@ -37,7 +37,7 @@ const REPORT_BYTES: usize = 8;
 /// Launches one screen process and exits. The new process does not return from here either.
 pub fn main() -> ! {
     let Some(socket) = file::dup_stdin() else { exit(EXIT_NO_SOCKET) };
-    let launched = oom::become_supervisor()
+    let launched = own_process::set_supervisor_oom_score()
         .map_err(step(1))
         .and_then(|()| receive_plan(&socket))
         .and_then(|(plan, descriptors)| launch(&plan, descriptors, &socket));

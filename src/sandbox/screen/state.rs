@@ -10,7 +10,12 @@ use nix::{
     sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags},
 };
 
-use super::{connection::Connection, terminal::ScreenTerminal};
+use super::terminal::ScreenTerminal;
+use crate::{
+    link::PolledConnection,
+    proto::screen::{FromScreen, ToScreen},
+    wire::MAX_MESSAGE_BYTES,
+};
 
 /// Tokens of the event loop. Those of connections and notifiers count from here on.
 pub(super) mod token {
@@ -22,6 +27,9 @@ pub(super) mod token {
 /// Connections that may wait for their handshake while one is in use.
 pub(super) const MAX_CONNECTIONS: usize = 4;
 
+/// A gateway that leaves more than this unread is dropped. Two of the longest messages fit.
+pub(super) const MAX_QUEUED_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
+
 /// The emulators of a sandbox.
 pub(super) struct Emulators {
     pub(super) sandbox_id: String,
@@ -31,7 +39,7 @@ pub(super) struct Emulators {
     pub(super) _supervisor: OwnedFd,
     /// Of the host id.
     pub(super) _lock: Option<OwnedFd>,
-    pub(super) connections: BTreeMap<u64, Connection>,
+    pub(super) connections: BTreeMap<u64, PolledConnection<FromScreen, ToScreen>>,
     /// The connection in use: the one that has completed its handshake last.
     pub(super) gateway: Option<u64>,
     pub(super) terminals: HashMap<String, ScreenTerminal>,

@@ -12,10 +12,13 @@ use std::{
 
 use nix::{errno::Errno, sys::socket::MsgFlags};
 
-use super::{emulator::Emulator, ring_source::RingSource};
-use crate::display::{
-    picture::{MAGIC, MAGIC_AT, PICTURE_AT, SEQUENCE_AT},
-    size::ScreenSize,
+use super::emulator::Emulator;
+use crate::{
+    display::{
+        picture::{MAGIC, MAGIC_AT, PICTURE_AT, SEQUENCE_AT},
+        size::ScreenSize,
+    },
+    sys::ring::{ReadOnlyRing, RingOpenError},
 };
 
 /// Time between two pictures that are published for watchers: 30 a second.
@@ -31,7 +34,7 @@ const MAX_CATCH_UP_TIME: Duration = Duration::from_secs(1);
 
 /// A terminal.
 pub(super) struct ScreenTerminal {
-    source: RingSource,
+    ring: ReadOnlyRing,
     /// Readable when the ring has changed.
     pub(super) notifier: Option<OwnedFd>,
     memory: File,
@@ -59,10 +62,9 @@ impl ScreenTerminal {
         memory: OwnedFd,
         size: ScreenSize,
         answers_from: u64,
-    ) -> io::Result<Self> {
-        let source = RingSource::open(ring)?;
+    ) -> Result<Self, RingOpenError> {
         Ok(Self {
-            source,
+            ring: ReadOnlyRing::open(ring)?,
             notifier: None,
             memory: File::from(memory),
             emulator: Emulator::new(size),
@@ -112,8 +114,8 @@ impl ScreenTerminal {
     /// Takes in some of what the ring holds.
     pub(super) fn take_in(&mut self) {
         self.buffer.resize(TURN_BYTES, 0);
-        let at_end = self.source.at_end().unwrap_or(true);
-        let read = self.source.read(self.position, &mut self.buffer);
+        let at_end = self.ring.at_end().unwrap_or(true);
+        let read = self.ring.read_at(self.position, &mut self.buffer);
         let Ok(piece) = read else {
             self.is_behind = false;
             return;
@@ -146,7 +148,7 @@ impl ScreenTerminal {
 
     /// Takes in what the ring holds now, within a bound.
     pub(super) fn catch_up(&mut self) {
-        let until = self.source.head().unwrap_or(0).min(self.position.saturating_add(MAX_CATCH_UP_BYTES));
+        let until = self.ring.head().unwrap_or(0).min(self.position.saturating_add(MAX_CATCH_UP_BYTES));
         self.is_behind = true;
         let began = Instant::now();
         while self.is_behind && self.position < until && began.elapsed() < MAX_CATCH_UP_TIME {

@@ -3,15 +3,10 @@
 //! First it sets the sandbox up (namespaces, root, privileges, filters), then it runs one event loop that spawns,
 //! reaps, copies output and stops. It decides nothing: every plan and every limit comes from the gateway.
 
-mod gate_launch;
 mod launch;
-mod launch_network;
-mod outcome;
 mod ready;
-mod route_counters;
 pub mod runtime;
 mod setup;
-mod subordinate_maps;
 
 pub use launch::main;
 pub use ready::{CommandIdentity, Ready, SupervisedGate};

@@ -140,7 +140,7 @@ const FRONT_ENDS: [&str; 2] = ["provost/cli", "frontends"];
 /// Their one way to make files, and the reader of tokens, which lets no directory that others can write to be on its way; and what opens this
 /// process's own pipes again.
 const OUTPUT_FILES: [&str; 3] =
-    ["src/cli/console/output_file.rs", "src/cli/agent/token_file.rs", "src/frontends/acp/wire/stdio.rs"];
+    ["src/cli/console/output_file.rs", "src/cli/agent/token_file.rs", "src/frontends/acp/connection.rs"];
 
 /// clippy.toml holds for the whole package, and so cannot say this.
 #[test]

@@ -53,7 +53,7 @@ fn read_overtaken(length: usize, overwritten: u64, copies: usize) -> (u64, RingR
     let mut out = vec![0; length];
     let copied = reader
         .read_with(start, &mut out, |wanted, out| {
-            let copied = reader.copy(wanted, out)?;
+            let copied = reader.data.copy(wanted, out)?;
             if left > 0 {
                 left -= 1;
                 ring.borrow_mut().write(overwritten);

@@ -6,7 +6,7 @@
 use agent_client_protocol_schema::v1::{ContentBlock, TerminalExitStatus, TextContent, ToolCallContent};
 use serde_json::{json, value::RawValue};
 
-use crate::acp::wire::raw_object::RawObject;
+use crate::acp::lines::RawObject;
 
 /// Bytes of output that are shown of one terminal, at most.
 pub(in crate::acp) const SHOWN_BYTES: usize = 16 << 10;

@@ -8,13 +8,15 @@ use agent_client_protocol_schema::v1::{CreateTerminalRequest, Error};
 use serde_json::{Map, Value, json, value::RawValue};
 
 use crate::{
-    acp::wire::errors,
+    acp::errors,
     client,
     proto::v1::{self, create_terminal_request::Command},
 };
 
 /// Bytes that mean something to a shell, or part words.
-const SHELL_BYTES: &[u8] = b"|&;<>()$`\\\"'*?[]#~=!{}%^";
+const SHELL_BYTES: &[u8] = b"|&;
+
+<>()$`\\\"'*?[]#~=!{}%^";
 
 /// How a command is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

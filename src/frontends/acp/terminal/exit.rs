@@ -7,7 +7,7 @@ use agent_client_protocol_schema::v1::TerminalExitStatus;
 use serde_json::{Value, json};
 
 use crate::{
-    client::{denial_json, ended_json, hint_json, unreachable_json},
+    client::{cause_word, denial_json, ended_json, hint_json, unreachable_json},
     proto::v1::{ExitCause, LineEnd, Outcome, WorkspaceChange, outcome::End},
     signal,
 };
@@ -82,20 +82,6 @@ fn meta(outcome: &Outcome) -> serde_json::Map<String, serde_json::Value> {
         details["unreachable"] = unreachable_json(unreachable);
     }
     serde_json::Map::from_iter([("provost".to_owned(), details)])
-}
-
-fn cause_word(cause: ExitCause) -> &'static str {
-    match cause {
-        ExitCause::Unspecified => "unknown",
-        ExitCause::Exited => "exited",
-        ExitCause::Signalled => "signalled",
-        ExitCause::Killed => "killed",
-        ExitCause::TimeLimit => "time_limit",
-        ExitCause::IdleLimit => "idle_limit",
-        ExitCause::MemoryLimit => "memory_limit",
-        ExitCause::SandboxLost => "sandbox_lost",
-        ExitCause::Shutdown => "shutdown",
-    }
 }
 
 /// The number of a signal; 0 for a name that is none.

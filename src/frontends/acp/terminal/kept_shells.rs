@@ -2,37 +2,43 @@
 //!
 //! A command that cannot run in the shell gets a terminal of its own: one that brings variables, which would stay in the shell; one
 //! that comes while another one runs; one that the rules give what a running shell cannot be given.
+//!
+//! A line is run once. If the gateway is lost in the middle, the line goes on in its shell; it counts as running until the next
+//! gateway finds the shell at its prompt, and its exit status is then not known.
 
 use std::sync::Arc;
 
-use agent_client_protocol_schema::v1::{CreateTerminalRequest, SessionId};
+use agent_client_protocol_schema::v1::{CreateTerminalRequest, SessionId, TerminalExitStatus};
 use tokio::sync::oneshot;
 use tonic::{Code, Status, Streaming};
 use ulid::Ulid;
 
 use super::{
     create::{self, CommandForm},
-    line_follower,
-    shell_line::ShellLine,
-    terminal::AcpTerminal,
+    exit,
+    output::LineOutput,
+    terminal::{AcpTerminal, ShellLine},
     terminals::AcpTerminals,
 };
 use crate::{
     acp::{
-        approval::approval_prompt::{self, ApprovalPrompt, ApprovalReply},
-        session::session::{AcpSession, KeptShells, SessionShell},
+        approval::{self, ApprovalPrompt},
+        sessions::{AcpSession, KeptShells, SessionShell},
     },
-    client::{self, detail_of, reason_of},
+    client::{self, RetryingClient, detail_of, reason_of},
     proto::v1::{
-        self, ApprovalDecision, ListApprovalsRequest, RunLineRequest, RunLineResponse,
-        run_line_response::Event,
+        self, ApprovalDecision, LineDoubt, LineEnd, ListApprovalsRequest, RunLineRequest, RunLineResponse,
+        outcome::End, run_line_response::Event,
     },
 };
 
-/// Of a line's output, unless its request says otherwise.
+/// How much of a line's output is kept, unless its request says otherwise.
 const OUTPUT_BYTES: u64 = 1 << 20;
-/// Of a line's output, whatever its request says.
+/// How much of it is kept at most, whatever the request says.
 const OUTPUT_MAX_BYTES: u64 = 64 << 20;
+/// For agents that show their model the output and the exit code, and nothing else.
+const NOT_CONFIRMED: &str =
+    "the shell has not confirmed the end of this command: its exit status is not known";
 
 /// Where a command runs.
 pub(super) enum LineStart {
@@ -69,7 +75,7 @@ impl AcpTerminals {
                         request.cwd.as_ref().unwrap_or(&session.workspace.cwd).to_string_lossy().into_owned(),
                         usize::try_from(limit).unwrap_or(usize::MAX),
                     ));
-                    tokio::spawn(line_follower::follow(terminal.clone(), self.0.client.clone(), events));
+                    tokio::spawn(follow(terminal.clone(), self.0.client.clone(), events));
                     return Ok(LineStart::Line(terminal));
                 }
                 Err(status) => match reason_of(&status).as_str() {
@@ -107,11 +113,7 @@ impl AcpTerminals {
             kept_shell: Some(v1::KeptShell {}),
             ..client::new_terminal()
         };
-        let created = self.0.client.call(|client| {
-            let request = request.clone();
-            async move { client.terminals.clone().create_terminal(request).await }
-        });
-        let created = created.await?.into_inner().terminal.unwrap_or_default();
+        let created = self.0.client.create_terminal(request).await?;
         let shell = SessionShell { session_id: created.session_id, terminal_id: created.id };
         *kept = Some(shell.clone());
         Ok(shell)
@@ -196,15 +198,12 @@ impl AcpTerminals {
             // Another approver was faster: the line, sent again, gets the answer.
             return Ok(());
         };
-        let question = approval_prompt::question(&SessionId::new(session.id.clone()), approval);
+        let question = approval::question(&SessionId::new(session.id.clone()), approval);
         let (decision, comment) = tokio::select! {
-            reply = prompt(question) => match reply {
-                ApprovalReply::Allow => (ApprovalDecision::Approve, String::new()),
-                ApprovalReply::Deny(comment) => (ApprovalDecision::Deny, comment),
-            },
+            reply = prompt(question) => reply.into_decision(),
             () = cancelled => (ApprovalDecision::Deny, "the agent took its request back".to_owned()),
         };
-        approval_prompt::resolve(&client, &id, decision, comment).await
+        approval::resolve(&client, &id, decision, comment).await
     }
 }
 
@@ -238,6 +237,80 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// Takes in a line's output and its end.
+pub(in crate::acp) async fn follow(
+    terminal: Arc<AcpTerminal>,
+    client: RetryingClient,
+    mut events: Streaming<RunLineResponse>,
+) {
+    let mut ends = LineEnds::default();
+    let end = loop {
+        match events.message().await.map(|event| event.and_then(|event| event.event)) {
+            Ok(Some(Event::Chunk(chunk))) => {
+                terminal.take_line_output(LineOutput::Text(&ends.as_written(&chunk.data)));
+            }
+            Ok(Some(Event::Gap(_))) => terminal.take_line_output(LineOutput::Gap),
+            Ok(Some(Event::Started(_) | Event::Waits(_))) => {}
+            Ok(Some(Event::End(end))) => break Some(end),
+            Ok(None) | Err(_) => break None,
+        }
+    };
+    terminal.take_line_output(LineOutput::Text(ends.rest()));
+    let end = match (end, &terminal.line) {
+        (Some(end), _) => end,
+        (None, Some(line)) => {
+            tokio::select! {
+                () = line.wait_unfollowed(&client) => {}
+                () = terminal.session.closed.cancelled() => {}
+            }
+            LineEnd { doubts: vec![LineDoubt::MarksMissing.into()], ..LineEnd::default() }
+        }
+        (None, None) => return,
+    };
+    let status: TerminalExitStatus = exit::status_of_line(&end);
+    let notice = notice_of(&end, &status);
+    terminal.end_line(status, notice.as_deref());
+}
+
+/// What an agent must know of the end. A shell that its command has left by `exit` is no news.
+fn notice_of(end: &LineEnd, status: &TerminalExitStatus) -> Option<String> {
+    match end.outcome.as_ref().and_then(|outcome| outcome.end.as_ref()) {
+        Some(End::Signal(name)) => {
+            Some(format!("the session's shell has ended by {name}: its directory and variables are lost"))
+        }
+        Some(End::ExitCode(_)) => None,
+        None => status.exit_code.is_none().then(|| NOT_CONFIRMED.to_owned()),
+    }
+}
+
+/// Ends of lines as programs write them: the terminal makes `\r\n` of each `\n`.
+#[derive(Debug, Default)]
+struct LineEnds {
+    /// The last byte was a `\r`, which may belong to the next one.
+    has_return: bool,
+}
+
+impl LineEnds {
+    fn as_written(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut written = Vec::with_capacity(bytes.len() + 1);
+        for &byte in bytes {
+            if std::mem::take(&mut self.has_return) && byte != b'\n' {
+                written.push(b'\r');
+            }
+            match byte {
+                b'\r' => self.has_return = true,
+                other => written.push(other),
+            }
+        }
+        written
+    }
+
+    /// What no byte follows.
+    fn rest(&mut self) -> &'static [u8] {
+        if std::mem::take(&mut self.has_return) { b"\r" } else { b"" }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,5 +323,18 @@ mod tests {
         assert_eq!(line_of(&request), r"'printf' 'it'\''s' '$X *'");
         let request = CreateTerminalRequest::new("s", "a || b").cwd(std::path::PathBuf::from("/it's"));
         assert_eq!(line_of(&request), "cd -- '/it'\\''s' && {\na || b\n}");
+    }
+
+    #[test]
+    fn ends_of_lines_are_those_of_the_program_however_the_output_is_cut() {
+        let output = b"one\r\ntwo\rthree\r\r\n\n\rfour\r";
+        let expected = b"one\ntwo\rthree\r\n\n\rfour\r";
+        for at in 0..=output.len() {
+            let mut ends = LineEnds::default();
+            let mut written = ends.as_written(&output[..at]);
+            written.extend(ends.as_written(&output[at..]));
+            written.extend_from_slice(ends.rest());
+            assert_eq!(written, expected, "cut at {at}");
+        }
     }
 }

@@ -4,11 +4,8 @@ pub mod content;
 pub mod create;
 pub mod exit;
 mod kept_shells;
-mod line_follower;
-mod output_snapshot;
-mod shell_line;
+mod output;
 pub mod start;
 #[expect(clippy::module_inception, reason = "the directory is about terminals, the file about one")]
 pub mod terminal;
 pub mod terminals;
-pub mod text;

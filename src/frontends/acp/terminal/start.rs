@@ -17,7 +17,7 @@ use super::{
     terminals::{AcpTerminals, TERMINALS_MAX, release},
 };
 use crate::{
-    acp::{approval::approval_prompt, session::session::AcpSession, wire::errors},
+    acp::{approval, errors, sessions::AcpSession},
     client::reason_of,
     proto::v1,
 };
@@ -131,25 +131,15 @@ impl AcpTerminals {
         let Some(ask) = &self.0.prompt else {
             let refusing =
                 v1::CreateTerminalRequest { on_ask: v1::OnAsk::Refuse.into(), request_id, ..to_gateway };
-            let created = self.0.client.call(|client| {
-                let request = refusing.clone();
-                async move { client.terminals.clone().create_terminal(request).await }
-            });
-            return created.await.map(|response| response.into_inner().terminal.unwrap_or_default());
+            return self.0.client.create_terminal(refusing).await;
         };
         let waiting = v1::CreateTerminalRequest { on_ask: v1::OnAsk::Wait.into(), request_id, ..to_gateway };
         let questions = (&request.session_id, &*session.questions);
         let mut attempts = self.0.client.attempts();
         loop {
             let client = self.0.client.client();
-            match approval_prompt::create_with_approval(
-                client,
-                ask,
-                questions,
-                waiting.clone(),
-                caller.closed(),
-            )
-            .await
+            match approval::create_with_approval(client, ask, questions, waiting.clone(), caller.closed())
+                .await
             {
                 Ok(created) => {
                     attempts.succeeded();

@@ -11,7 +11,7 @@ use std::{
 
 use agent_client_protocol_schema::v1::{Error, SessionId, TerminalExitStatus};
 use tokio::{
-    sync::{Mutex, OnceCell},
+    sync::{Mutex, OnceCell, watch},
     time::timeout,
 };
 use tonic::{Code, Status};
@@ -19,20 +19,26 @@ use tonic::{Code, Status};
 use super::{
     content::SHOWN_BYTES,
     exit,
-    output_snapshot::{Completeness, LineOutput, OutputSnapshot, tail_of},
-    shell_line::ShellLine,
+    output::{Completeness, LineOutput, OutputSnapshot, tail_of},
 };
 use crate::{
-    acp::{session::session::AcpSession, wire::errors},
+    acp::{
+        errors,
+        sessions::{AcpSession, SessionShell},
+    },
     client::{Client, RetryingClient},
-    proto::v1::{self, StreamOutputRequest, WaitForExitRequest, stream_output_response::Event},
+    proto::v1::{
+        self, GetShellRequest, GetShellResponse, InterruptLineRequest, ShellActivity, StreamOutputRequest,
+        stream_output_response::Event,
+    },
 };
 
 /// The most that is fetched in one look while the command runs: one that floods must not hold the look up.
 const FETCH_MAX_BYTES: u64 = 16 << 20;
-
 /// How long an interrupted line may go on before its shell is released with it.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(5);
+/// How often a shell is asked whether a line is over that nobody follows any more.
+const ASK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One terminal.
 #[derive(Debug)]
@@ -194,16 +200,8 @@ impl AcpTerminal {
             let interrupted = if self.has_ended() { Ok(()) } else { line.interrupt(&self.client).await };
             return interrupted.map_err(|status| errors::from_status(&status));
         }
-        let request = v1::KillTerminalRequest {
-            terminal_id: self.id.clone(),
-            session_id: self.gateway_session.clone(),
-            grace: None,
-        };
-        let killed = self.client.call_with_timeout(|client| {
-            let request = request.clone();
-            async move { client.terminals.clone().kill_terminal(request).await.map(drop) }
-        });
-        killed.await.map_err(|status| errors::from_status(&status))
+        let killed = self.client.kill_terminal(&self.id, &self.gateway_session).await;
+        killed.map_err(|status| errors::from_status(&status))
     }
 
     /// Stops the command, takes in the last of its output, and frees everything at the gateway.
@@ -244,21 +242,9 @@ impl AcpTerminal {
     }
 
     async fn release_at_gateway(&self, id: &str) -> Result<(), Error> {
-        let request = v1::ReleaseTerminalRequest {
-            terminal_id: id.to_owned(),
-            session_id: self.gateway_session.clone(),
-            grace: None,
-        };
-        let released = self.client.call(|client| {
-            let request = request.clone();
-            async move { client.terminals.clone().release_terminal(request).await.map(drop) }
-        });
-        match released.await {
-            Ok(()) => Ok(()),
-            // Collected, or closed with its session.
-            Err(status) if status.code() == Code::NotFound => Ok(()),
-            Err(status) => Err(errors::from_status(&status)),
-        }
+        // It may be collected already, or closed with its session.
+        let released = self.client.release_terminal(id, &self.gateway_session).await;
+        released.map_err(|status| errors::from_status(&status))
     }
 
     /// Takes in output of a line, or that some was missed.
@@ -338,13 +324,8 @@ impl AcpTerminal {
     }
 
     async fn wait_at_gateway(&self) -> Result<TerminalExitStatus, Error> {
-        let request =
-            WaitForExitRequest { terminal_id: self.id.clone(), session_id: self.gateway_session.clone() };
-        let waited = self.client.call(|client| {
-            let request = request.clone();
-            async move { client.terminals.clone().wait_for_exit(request).await }
-        });
-        let ended = waited.await.map_err(|status| errors::from_status(&status))?.into_inner();
+        let waited = self.client.wait_for_exit(&self.id, &self.gateway_session).await;
+        let ended = waited.map_err(|status| errors::from_status(&status))?;
         ended.outcome.as_ref().map(exit::status_of).ok_or_else(errors::unknown_terminal)
     }
 
@@ -365,4 +346,75 @@ impl AcpTerminal {
 enum FollowMode {
     Yes,
     No,
+}
+
+impl SessionShell {
+    /// What it does now.
+    async fn status(&self, client: &RetryingClient) -> Result<GetShellResponse, Status> {
+        let request =
+            GetShellRequest { terminal_id: self.terminal_id.clone(), session_id: self.session_id.clone() };
+        let asked = client.call_with_timeout(|client| {
+            let request = request.clone();
+            async move { client.terminals.clone().get_shell(request).await }
+        });
+        asked.await.map(tonic::Response::into_inner)
+    }
+}
+
+/// One line.
+#[derive(Debug)]
+pub(in crate::acp) struct ShellLine {
+    pub(in crate::acp) shell: SessionShell,
+    line_id: String,
+    changed: watch::Sender<()>,
+}
+
+impl ShellLine {
+    pub(in crate::acp) fn new(shell: SessionShell, line_id: String) -> Self {
+        Self { shell, line_id, changed: watch::Sender::new(()) }
+    }
+
+    /// The protocol's id of it.
+    fn protocol_id(&self) -> String {
+        format!("{}-{}", self.shell.terminal_id, self.line_id)
+    }
+
+    /// There is more output, or the end.
+    fn has_changed(&self) {
+        self.changed.send_replace(());
+    }
+
+    /// Waits until what its task takes in makes this so.
+    async fn wait_until(&self, is_so: impl Fn() -> bool) {
+        let mut changed = self.changed.subscribe();
+        while !is_so() {
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Does what Ctrl-C does, if the line still has the shell.
+    async fn interrupt(&self, client: &RetryingClient) -> Result<(), Status> {
+        if self.shell.status(client).await?.line_id != self.line_id {
+            return Ok(());
+        }
+        let SessionShell { session_id, terminal_id } = self.shell.clone();
+        let request = InterruptLineRequest { terminal_id, session_id };
+        client.client().terminals.interrupt_line(request).await.map(drop)
+    }
+
+    /// Waits until the shell is at its prompt, has ended, or is gone.
+    pub(super) async fn wait_unfollowed(&self, client: &RetryingClient) {
+        loop {
+            match self.shell.status(client).await {
+                Ok(status) if !matches!(status.activity(), ShellActivity::Idle | ShellActivity::Ended) => {}
+                Ok(_) => return,
+                Err(status) if status.code() == Code::NotFound => return,
+                // The gateway is away.
+                Err(_) => {}
+            }
+            tokio::time::sleep(ASK_INTERVAL).await;
+        }
+    }
 }

@@ -23,22 +23,19 @@ use serde_json::value::RawValue;
 use super::{create, terminal::AcpTerminal};
 use crate::{
     acp::{
-        approval::approval_prompt::ApprovalPrompt,
-        session::{
-            session::{AcpSession, KeptShells, SessionShell, Workspace},
-            sessions::{AcpSessions, Approver, SharedDirectories},
-            subagents::{StartDirectory, SubagentAnnouncement},
+        approval::ApprovalPrompt,
+        errors,
+        sessions::{
+            AcpSession, AcpSessions, Approver, KeptShells, SessionShell, SharedDirectories, StartDirectory,
+            SubagentAnnouncement, Workspace,
         },
-        wire::errors,
     },
     client::{self, Client, ConnectError, RetryingClient},
-    proto::v1,
-    proto::v1::Bypass,
+    proto::v1::{self, Bypass},
 };
 
 /// Terminals that are kept track of at once. The gateway's own limits are lower, by default.
 pub const TERMINALS_MAX: usize = 4_096;
-
 /// Released terminals whose last output is kept, to be shown.
 const RELEASED_MAX: usize = 64;
 

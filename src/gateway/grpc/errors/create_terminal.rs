@@ -127,7 +127,7 @@ fn sandbox(error: &StartError) -> Status {
             | LaunchError::Wait(_),
         )
         | StartError::Descriptors(_) => "launch".to_owned(),
-        StartError::Connect(_) | StartError::TimedOut => "connect".to_owned(),
+        StartError::Connect(_) => "connect".to_owned(),
         StartError::Gate(_) => "gate".to_owned(),
         StartError::Net(_) => "net".to_owned(),
         StartError::KeptCaches(error) => {
@@ -176,10 +176,10 @@ mod tests {
     use crate::{
         approval::{ApprovalId, ApprovalLimitReached},
         journal::{AppendError, WriteFailure, WriteStep},
+        link::{LinkError, Peer},
         policy::{ApprovalQuestion, Denial, PolicySet},
         proto::supervisor::Stage,
-        sandbox::control::ControlError,
-        terminal::{QuotaKind, QuotaReached, QuotaScope, SecretFault, Unrecorded},
+        terminal::{LimitName, QuotaReached, SecretFault, Unrecorded},
         wire::EncodeError,
     };
 
@@ -222,19 +222,20 @@ mod tests {
             ApprovalError::DeadlineExceeded(question(), id).into(),
             ApprovalError::CallerDisconnected(question(), id).into(),
             ApprovalError::LimitReached(ApprovalLimitReached::Gateway(1)).into(),
-            QuotaReached { kind: QuotaKind::Live, scope: QuotaScope::Session, max: 1 }.into(),
+            QuotaReached { limit: LimitName::LiveOfSession, max: 1, within: None }.into(),
             Unrecorded(AppendError::Stopped).into(),
             Unrecorded(AppendError::Unwritable(unwritable)).into(),
             Unrecorded(AppendError::TooLong { bytes: 2, limit: 1 }).into(),
             Unrecorded(AppendError::Reserved).into(),
             CreateError::Sandbox(Arc::new(launch)),
-            CreateError::Sandbox(Arc::new(StartError::TimedOut)),
+            CreateError::Sandbox(Arc::new(StartError::Connect(LinkError::TimedOut(Peer::Supervisor)))),
             CreateError::Sandbox(Arc::new(StartError::RootGone("/x".into()))),
             CreateError::Sandbox(Arc::new(StartError::Descriptors(std::io::Error::from_raw_os_error(24)))),
             secret.into(),
-            SpawnRefused::Control(ControlError::Lost).into(),
-            SpawnRefused::Control(ControlError::TooLarge(EncodeError::TooLong(9))).into(),
-            SpawnRefused::Control(ControlError::UnexpectedMessage).into(),
+            SpawnRefused::Control(LinkError::Lost(Peer::Supervisor)).into(),
+            SpawnRefused::Control(LinkError::TooLong(Peer::Supervisor, "a request", EncodeError::TooLong(9)))
+                .into(),
+            SpawnRefused::Control(LinkError::UnexpectedMessage(Peer::Supervisor)).into(),
             SpawnRefused::Failed(failure(SpawnFault::CommandNotFound)).into(),
             SpawnRefused::Failed(failure(SpawnFault::NotExecutable)).into(),
             SpawnRefused::Failed(failure(SpawnFault::PermissionDenied)).into(),

@@ -16,17 +16,18 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::request::FieldError;
 use crate::{
     approval::ApprovalResolveError,
+    counters::Label as _,
     display::{input::InputError, mouse::MouseError},
     journal::AppendError,
+    link::LinkError,
     policy::Denial,
     pool::PoolError,
     printable,
     reason::Reason,
-    sandbox::control::ControlError,
     session::{DescriptorQuotaReached, OpenError},
     terminal::{
         FollowLineError, ForwardError, MAX_QUEUED_LINES, OpenSessionError, QuotaReached,
-        ResolveApprovalError, RunLineError, ScreenAccessError, Unrecorded, reader::OutputReadError,
+        ResolveApprovalError, RunLineError, ScreenAccessError, Unrecorded, output::OutputReadError,
         run::RunError,
     },
 };
@@ -301,7 +302,7 @@ pub fn internal(what: &str) -> Status {
 }
 
 fn quota_reached(reached: &QuotaReached) -> Status {
-    quota(reached.name(), reached.max, reached.to_string())
+    quota(reached.limit.label(), reached.max, reached.to_string())
 }
 
 fn quota(name: &str, cap: impl ToString, message: String) -> Status {
@@ -313,7 +314,7 @@ fn quota(name: &str, cap: impl ToString, message: String) -> Status {
     Status::with_error_details(Reason::Quota.status(), message, details)
 }
 
-fn control(error: &ControlError) -> Status {
+fn control(error: &LinkError) -> Status {
     status(error, error_chain(error), [])
 }
 

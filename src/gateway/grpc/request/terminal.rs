@@ -1,23 +1,24 @@
-//! Parses the request for a terminal.
+//! Parses the requests for a terminal, and for a line in a kept shell.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use prost::bytes::Bytes;
 
-use super::fields::{
-    ARGUMENT_OVERHEAD_BYTES, ARGUMENTS_MAX_BYTES, FieldError, NAME_MAX_BYTES, directory, env, field_error,
-    grace, labels, network, pty_size, request_id, text, texts, time_limit, unknown_value, variable_bytes,
-};
 use crate::{
     byte_text,
-    kept_shell::ShellKind,
+    grpc::request::fields::{
+        ARGUMENT_OVERHEAD_BYTES, ARGUMENTS_MAX_BYTES, FieldError, NAME_MAX_BYTES, directory, env,
+        field_error, grace, labels, network, pty_size, request_id, text, texts, time_limit, unknown_value,
+        variable_bytes,
+    },
+    kept_shell::{ShellKind, checked_line},
     policy::{self, AbsPath, CommandSpec, Request, StdinSource, StreamMode, Umask, environment::EnvEntry},
     proto::v1::{
-        CreateTerminalRequest, OnAsk as OnAskWord, OutputMode, Overflow, Pty, StdinMode,
-        create_terminal_request::Command,
+        CreateTerminalRequest, OnAsk as OnAskWord, OutputMode, Overflow, Pty, RunLineRequest, StdinMode,
+        WhenBusy as WhenBusyWord, create_terminal_request::Command,
     },
     session::Session,
-    terminal::{NewRequest, OnAsk, ReaderKind, WhenLeft},
+    terminal::{NewLine, OnAsk, ReaderKind, Requested, WhenBusy, WhenLeft},
 };
 
 /// Bytes of a command or one argument: the kernel takes no longer one (execve(2), MAX_ARG_STRLEN).
@@ -35,7 +36,7 @@ pub fn new_terminal(
     within: &str,
     session: Arc<Session>,
     request: CreateTerminalRequest,
-) -> Result<NewRequest, FieldError> {
+) -> Result<Requested, FieldError> {
     let at = |field: &str| format!("{within}{field}");
     let request = in_texts(within, request)?;
     let (program, kept_shell) = match request.kept_shell {
@@ -102,7 +103,7 @@ pub fn new_terminal(
         search_path: search_path(within, &request.search_path)?,
         virtual_env: directory(&at("virtual_env"), &byte_text::from_bytes(&request.virtual_env))?,
     };
-    Ok(NewRequest {
+    Ok(Requested {
         session,
         request: parsed,
         labels: labels(&at("labels"), request.labels)?,
@@ -253,6 +254,33 @@ fn kept_shell(within: &str, request: &CreateTerminalRequest) -> Result<(CommandS
     }
     let args = kind.arguments().iter().map(|&argument| argument.to_owned()).collect();
     Ok((CommandSpec::Argv { command: program.clone(), args }, kind))
+}
+
+/// What the idle fallback waits for when the caller does not say.
+const DEFAULT_QUIET_LIMIT: Duration = Duration::from_secs(5);
+/// The shortest that a caller may ask for.
+const MIN_QUIET_LIMIT: Duration = Duration::from_millis(100);
+/// The longest.
+const MAX_QUIET_LIMIT: Duration = Duration::from_secs(3_600);
+
+/// A line to be run. `caller_limit` is how long the caller waits.
+pub fn new_line(request: RunLineRequest, caller_limit: Option<Duration>) -> Result<NewLine, FieldError> {
+    checked_line(&request.line).map_err(|error| field_error("line", error.to_string()))?;
+    let when_busy = match WhenBusyWord::try_from(request.when_busy) {
+        Ok(WhenBusyWord::Unspecified | WhenBusyWord::Refuse) => WhenBusy::Refuse,
+        Ok(WhenBusyWord::Queue) => WhenBusy::Queue,
+        Err(_) => return Err(unknown_value("when_busy", request.when_busy)),
+    };
+    let on_ask = match OnAskWord::try_from(request.on_ask) {
+        Ok(OnAskWord::Unspecified | OnAskWord::Wait) => OnAsk::Wait,
+        Ok(OnAskWord::Refuse) => OnAsk::Refuse,
+        Err(_) => return Err(unknown_value("on_ask", request.on_ask)),
+    };
+    let quiet_limit = time_limit("quiet_limit", request.quiet_limit)?.unwrap_or(DEFAULT_QUIET_LIMIT);
+    if !(MIN_QUIET_LIMIT..=MAX_QUIET_LIMIT).contains(&quiet_limit) {
+        return Err(field_error("quiet_limit", "must be 100 ms to 1 hour"));
+    }
+    Ok(NewLine { line: request.line, when_busy, on_ask, quiet_limit, time_limit: caller_limit })
 }
 
 #[cfg(test)]

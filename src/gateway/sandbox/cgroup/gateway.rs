@@ -14,9 +14,8 @@ use std::{
 use crate::{
     cgroup::{
         Hierarchy,
-        directory::{self, CgroupError, PresenceLock},
+        directory::{self, CgroupError, CgroupLimitValues, PresenceLock},
         hierarchy::{self, GATEWAY_LEAF, OwnCgroup},
-        limits::{self, CgroupLimitValues},
     },
     sandbox::cgroup::{
         principal,
@@ -115,7 +114,7 @@ impl GatewayCgroups {
             let path = make_below(group, principal, sandbox_id)?;
             let (hierarchy, controllers) = (group.hierarchy, group.controllers.clone());
             made.directories.push(SandboxCgroupDirectory { path: path.clone(), hierarchy, controllers });
-            limits::set(&path, hierarchy, &group.controllers, limits)?;
+            directory::set_limits(&path, hierarchy, &group.controllers, limits)?;
             directory::delegate(&path, hierarchy, owner.0, owner.1)
         };
         if let Err(error) = self.cgroups.iter().try_for_each(&mut make) {
@@ -258,7 +257,9 @@ fn make_cgroup(own: &OwnCgroup, name: &str, reasons: &mut Vec<String>) -> Option
             }
         });
     }
-    if let Err(error) = limits::set(&path, own.hierarchy, &controllers, &principal::gateway_limits()) {
+    if let Err(error) =
+        directory::set_limits(&path, own.hierarchy, &controllers, &principal::gateway_limits())
+    {
         // Without a limit on all principals together the host is not protected, so no limits are offered.
         reasons.push(with_cause(&error));
         controllers.clear();

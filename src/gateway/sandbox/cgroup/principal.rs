@@ -11,8 +11,7 @@ use std::{
 
 use crate::cgroup::{
     Hierarchy,
-    directory::{self, CgroupError},
-    limits::{self, CgroupLimitValues},
+    directory::{self, CgroupError, CgroupLimitValues},
 };
 
 /// The prefix of principals' cgroups; the user id follows.
@@ -48,7 +47,7 @@ impl PrincipalLimits {
         CgroupLimitValues {
             memory_bytes: self.memory_bytes.or_else(|| memory_bytes().map(&share)),
             swap_bytes: None,
-            socket_bytes: Some(limits::SOCKET_BYTES),
+            socket_bytes: Some(directory::SOCKET_BYTES),
             pids: self.pids.or_else(|| process_ids().map(&share)),
             cpu_millis: None,
             cpu_weight: Some(self.cpu_weight),
@@ -101,7 +100,7 @@ pub(crate) fn make(
     // Read the inode before setting limits: if the cgroup is replaced meanwhile, the new one is not taken for
     // configured.
     let made = ConfiguredCgroup { inode: inode_of(path)?, limits: *limits };
-    limits::set(path, hierarchy, controllers, limits)?;
+    directory::set_limits(path, hierarchy, controllers, limits)?;
     if hierarchy == Hierarchy::V2 {
         directory::enable_controllers(path, controllers)?;
     }

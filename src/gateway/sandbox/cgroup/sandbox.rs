@@ -93,7 +93,7 @@ impl SandboxCgroup {
         if !v2.path.join("cgroup.kill").exists() {
             return Ok(Killed::NoTree);
         }
-        kill::kill_tree(&v2.path).map(|()| Killed::All)
+        kill::kill_cgroup(&v2.path).map(|()| Killed::All)
     }
 
     /// Waits until the sandbox is empty and removes its cgroups.

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// How long the kernel may take to end a killed sandbox before waiters get a timeout.
-const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+const SANDBOX_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What has to be removed when a sandbox ends.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Cleanup {
     pub(crate) async fn end_and_remove_unregistered(&self, id: &str, supervisor: OwnedFd) {
         self.kill_supervisor(id, &supervisor);
         let reaped = tokio::task::spawn_blocking(move || launch::reap(supervisor.as_fd()));
-        match timeout(KILL_TIMEOUT, reaped).await {
+        match timeout(SANDBOX_END_TIMEOUT, reaped).await {
             Ok(Ok(Ok(()) | Err(Errno::ECHILD))) => {}
             Ok(Ok(Err(errno))) => {
                 tracing::error!(sandbox.id = %id, error = %errno, "cannot reap the supervisor");
@@ -102,7 +102,7 @@ impl Cleanup {
     /// process, before that one can be reaped; the cgroup's kill is for processes outside of the namespace.
     pub(crate) async fn kill_and_wait(&self, id: &str, supervisor: &AsyncFd<OwnedFd>) -> KillOutcome {
         self.kill_supervisor(id, supervisor.get_ref());
-        if timeout(KILL_TIMEOUT, supervisor.readable()).await.is_err() {
+        if timeout(SANDBOX_END_TIMEOUT, supervisor.readable()).await.is_err() {
             self.kill_cgroup(id);
             return KillOutcome::StillAlive;
         }
@@ -150,7 +150,7 @@ impl Cleanup {
     }
 
     pub(crate) async fn remove(&self, id: &str) {
-        if let Err(error) = self.cgroup.remove(KILL_TIMEOUT).await {
+        if let Err(error) = self.cgroup.remove(SANDBOX_END_TIMEOUT).await {
             // Keep the directory: the next gateway finds the cgroup by it.
             tracing::error!(sandbox.id = %id, error = %error, "cannot remove the sandbox's group");
             return;

@@ -5,66 +5,24 @@
 //! ends the connection.
 
 use std::{
-    collections::HashMap,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::{fd::OwnedFd, unix::net::UnixStream},
     path::Path,
-    sync::{Arc, Mutex},
-};
-
-use prost::Message as _;
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    sync::{Notify, oneshot},
+    sync::Arc,
 };
 
 use crate::{
     failpoint::spoken_versions,
+    link::{Connection, LinkError, Peer, Received},
     proto::supervisor::{
         Exited, FromSupervisor, Hello, HelloResponse, Progress, ToSupervisor, from_supervisor::Message,
         to_supervisor::Request,
     },
-    sandbox::unix_socket,
-    sys::{
-        async_fd,
-        fdpass::{Flushed, FrameReceiver, FrameSender, ReceiveError, ReceiveStatus},
-    },
-    wire::{self, EncodeError},
+    sandbox::process_links::{self, ANSWER_TIMEOUT},
 };
 
 /// Bytes that may be queued for a supervisor that does not read. Beyond this, requesters wait.
 const MAX_QUEUED_BYTES: usize = 1 << 20;
-
-/// Why a supervisor did not answer.
-#[derive(Debug, thiserror::Error)]
-pub enum ControlError {
-    /// The connection has ended.
-    #[error("the sandbox is gone")]
-    Lost,
-    /// The supervisor has not answered in time.
-    #[error("the sandbox does not answer")]
-    TimedOut,
-    /// The request does not fit into a frame.
-    #[error("the request does not fit into a frame")]
-    TooLarge(#[source] EncodeError),
-    /// The response does not fit the request.
-    #[error("the supervisor's answer does not fit the question")]
-    UnexpectedMessage,
-}
-
-/// Why there is no connection.
-#[derive(Debug, thiserror::Error)]
-pub enum ControlConnectError {
-    /// The socket cannot be connected.
-    #[error("connect to the sandbox")]
-    Connect(#[source] io::Error),
-    /// The two sides have no protocol version in common.
-    #[error("the supervisor speaks no version of the protocol from {} to {}", spoken_versions().0, spoken_versions().1)]
-    Version,
-    /// The supervisor ended before it answered.
-    #[error("the sandbox did not answer")]
-    Control(#[from] ControlError),
-}
 
 /// A response, and the descriptors that came with it.
 #[derive(Debug)]
@@ -88,68 +46,49 @@ pub enum SupervisorEvent {
 
 /// A connection.
 #[derive(Debug)]
-pub struct ControlConnection {
-    socket: AsyncFd<OwnedFd>,
-    state: Mutex<ControlState>,
-    /// Bytes received before [`Self::serve`] runs, which takes the receiver.
-    receiver: Mutex<FrameReceiver>,
-    /// Something waits to be written.
-    blocked: Notify,
-    /// Something was written.
-    drained: Notify,
-}
-
-#[derive(Debug, Default)]
-struct ControlState {
-    sender: FrameSender,
-    sequence: u64,
-    pending: HashMap<u64, oneshot::Sender<ControlResponse>>,
-    ended: bool,
-}
+pub struct ControlConnection(Connection<ToSupervisor, FromSupervisor>);
 
 impl ControlConnection {
     /// Connects to the control socket in a sandbox's directory.
-    pub fn connect(socket: &Path) -> Result<Self, ControlConnectError> {
-        let stream = unix_socket::connect_by_directory(socket).map_err(ControlConnectError::Connect)?;
-        stream.set_nonblocking(true).map_err(ControlConnectError::Connect)?;
-        let socket = async_fd::register(OwnedFd::from(stream), Interest::READABLE | Interest::WRITABLE)
-            .map_err(|unwatched| ControlConnectError::Connect(unwatched.cause))?;
-        Ok(Self::resume(socket, FrameReceiver::new(), 0))
+    pub fn connect(socket: &Path) -> Result<Self, LinkError> {
+        process_links::connect(Peer::Supervisor, socket, MAX_QUEUED_BYTES).map(Self)
     }
 
-    /// Continues a connection on which this many requests were answered.
-    pub(crate) fn resume(socket: AsyncFd<OwnedFd>, receiver: FrameReceiver, sequence: u64) -> Self {
-        Self {
-            socket,
-            state: Mutex::new(ControlState { sequence, ..ControlState::default() }),
-            receiver: Mutex::new(receiver),
-            blocked: Notify::new(),
-            drained: Notify::new(),
-        }
+    /// Takes over a socket that is connected.
+    pub(crate) fn over(socket: UnixStream) -> io::Result<Self> {
+        Connection::new(Peer::Supervisor, socket, MAX_QUEUED_BYTES).map(Self)
     }
 
     /// Agrees on a version. [`Self::serve`] must run meanwhile.
-    pub async fn hello(&self) -> Result<HelloResponse, ControlConnectError> {
-        check_hello(self.request(Request::Hello(hello_request())).await?.message)
+    pub async fn hello(&self) -> Result<HelloResponse, LinkError> {
+        check_hello(self.request(Request::Hello(hello_request())).await?).map(|(answer, _)| answer)
+    }
+
+    /// Agrees on a version where nobody serves the connection yet. With the answer comes a pidfd of the supervisor.
+    pub(crate) async fn exchange_hello(&self) -> Result<(HelloResponse, Vec<OwnedFd>), LinkError> {
+        check_hello(self.exchange(Request::Hello(hello_request())).await?)
     }
 
     /// Sends a request and waits for its answer.
-    pub async fn request(&self, request: Request) -> Result<ControlResponse, ControlError> {
-        self.request_with(request, &[]).await
+    pub async fn request(&self, request: Request) -> Result<ControlResponse, LinkError> {
+        self.send_with(request, &[]).await?.await
     }
 
-    /// As [`Self::request`], with descriptors.
-    pub async fn request_with(
+    /// As [`Self::request`] with descriptors, and for no longer than a supervisor may take for what it answers at once.
+    pub async fn request_in_time(
         &self,
         request: Request,
         descriptors: &[Arc<OwnedFd>],
-    ) -> Result<ControlResponse, ControlError> {
-        let receiver = self.send_with(request, descriptors).await?;
-        receiver.await.map_err(|_| ControlError::Lost)
+    ) -> Result<ControlResponse, LinkError> {
+        let answer = async { self.send_with(request, descriptors).await?.await };
+        Peer::Supervisor.within(ANSWER_TIMEOUT, answer).await
     }
 
-    /// Sends a request. The caller may await the response or drop the receiver.
-    pub async fn send(&self, request: Request) -> Result<oneshot::Receiver<ControlResponse>, ControlError> {
+    /// Sends a request. The caller may await the response or drop it.
+    pub async fn send(
+        &self,
+        request: Request,
+    ) -> Result<impl Future<Output = Result<ControlResponse, LinkError>>, LinkError> {
         self.send_with(request, &[]).await
     }
 
@@ -158,147 +97,79 @@ impl ControlConnection {
         &self,
         request: Request,
         descriptors: &[Arc<OwnedFd>],
-    ) -> Result<oneshot::Receiver<ControlResponse>, ControlError> {
-        let mut message = ToSupervisor { sequence: 0, request: Some(request) };
-        loop {
-            let drained = self.drained.notified();
-            match self.try_send(&mut message, descriptors)? {
-                SendAttempt::Sent(receiver) => return Ok(receiver),
-                SendAttempt::Full => drained.await,
+    ) -> Result<impl Future<Output = Result<ControlResponse, LinkError>>, LinkError> {
+        let sequence = self.0.next_sequence();
+        let message = ToSupervisor { sequence, request: Some(request) };
+        let answer = loop {
+            match self.0.ask(sequence, &message, descriptors) {
+                // It does not read: there is no room.
+                Err(LinkError::TimedOut(_)) => self.0.wait_drained().await?,
+                asked => break asked?,
             }
-        }
+        };
+        Ok(async move { response(answer.await.map_err(|_| LinkError::Lost(Peer::Supervisor))?) })
     }
 
-    fn try_send(
-        &self,
-        message: &mut ToSupervisor,
-        descriptors: &[Arc<OwnedFd>],
-    ) -> Result<SendAttempt, ControlError> {
-        let mut state = self.lock();
-        if state.ended {
-            return Err(ControlError::Lost);
-        }
-        if state.sender.queued_bytes() > MAX_QUEUED_BYTES {
-            return Ok(SendAttempt::Full);
-        }
-        state.sequence += 1;
-        message.sequence = state.sequence;
-        let frame = wire::encode(message, descriptors.len()).map_err(ControlError::TooLarge)?;
-        let (sender, receiver) = oneshot::channel();
-        state.pending.insert(message.sequence, sender);
-        state.sender.push(frame, descriptors.to_vec());
-        // A socket error is also seen by the reader, which ends the connection.
-        if matches!(state.sender.flush(self.socket.as_fd()), Ok(Flushed::Blocked)) {
-            self.blocked.notify_one();
-        }
-        Ok(SendAttempt::Sent(receiver))
+    /// Sends a request and waits for its answer in time, where nobody serves the connection yet and no other request waits. Events that come
+    /// before the answer are dropped.
+    pub(crate) async fn exchange(&self, request: Request) -> Result<ControlResponse, LinkError> {
+        let sequence = self.0.next_sequence();
+        self.0.send(&ToSupervisor { sequence, request: Some(request) }, &[])?;
+        let answer = async {
+            loop {
+                match self.0.next().await? {
+                    Some((FromSupervisor { sequence: of, message: Some(message) }, descriptors))
+                        if of == sequence =>
+                    {
+                        return Ok(ControlResponse { message, descriptors });
+                    }
+                    Some(_) => {}
+                    None => return Err(LinkError::Lost(Peer::Supervisor)),
+                }
+            }
+        };
+        Peer::Supervisor.within(ANSWER_TIMEOUT, answer).await
     }
 
     /// Reads until the connection ends. Responses go to their requesters, events to `on_event`, in order. Also
     /// writes what the socket did not take at once. Returns the error that ended the connection; `None` when the
     /// supervisor has closed it.
-    pub async fn serve(&self, mut on_event: impl FnMut(SupervisorEvent)) -> Option<ReceiveError> {
-        let mut receiver = std::mem::take(&mut *self.lock_receiver());
-        let error = self.receive(&mut receiver, &mut on_event).await;
-        let mut state = self.lock();
-        state.ended = true;
-        state.pending.clear();
-        drop(state);
-        self.drained.notify_waiters();
-        error
-    }
-
-    async fn receive(
-        &self,
-        receiver: &mut FrameReceiver,
-        on_event: &mut impl FnMut(SupervisorEvent),
-    ) -> Option<ReceiveError> {
-        match self.deliver(receiver, on_event) {
-            Ok(Delivery::Delivered) => {}
-            Ok(Delivery::Malformed) => return None,
-            Err(error) => return Some(error),
-        }
-        loop {
-            tokio::select! {
-                biased;
-                readable = self.socket.readable() => match readable {
-                    Ok(mut ready) => match self.read(receiver, on_event) {
-                        Ok(ReceiveStatus::Nothing) => ready.clear_ready(),
-                        Ok(ReceiveStatus::Bytes(_)) => {}
-                        Ok(ReceiveStatus::End) => return None,
-                        Err(error) => return Some(error),
-                    },
-                    Err(_) => return None,
-                },
-                flushed = self.write_blocked() => if flushed.is_err() { return None },
+    pub async fn serve(&self, mut on_event: impl FnMut(SupervisorEvent)) -> Option<LinkError> {
+        let receive = async {
+            while let Some(received) = self.0.next().await? {
+                self.deliver(received, &mut on_event);
             }
-        }
+            Ok(())
+        };
+        let ended = tokio::select! {
+            biased;
+            ended = receive => ended.err(),
+            // It reads no more.
+            _ = self.0.keep_writing() => None,
+        };
+        self.0.end();
+        ended
     }
 
-    fn read(
-        &self,
-        receiver: &mut FrameReceiver,
-        on_event: &mut impl FnMut(SupervisorEvent),
-    ) -> Result<ReceiveStatus, ReceiveError> {
-        let received = receiver.fill(self.socket.as_fd())?;
-        match self.deliver(receiver, on_event)? {
-            Delivery::Delivered => Ok(received),
-            Delivery::Malformed => Ok(ReceiveStatus::End),
-        }
-    }
-
-    /// Delivers the complete frames that were received.
     fn deliver(
         &self,
-        receiver: &mut FrameReceiver,
+        (message, descriptors): Received<FromSupervisor>,
         on_event: &mut impl FnMut(SupervisorEvent),
-    ) -> Result<Delivery, ReceiveError> {
-        while let Some(frame) = receiver.next_frame()? {
-            let Ok(message) = FromSupervisor::decode(&frame.message[..]) else {
-                return Ok(Delivery::Malformed);
-            };
-            match message.message {
-                Some(Message::Progress(progress)) => on_event(SupervisorEvent::Progress(progress)),
-                Some(Message::Exited(exited)) => on_event(SupervisorEvent::Exited(exited)),
-                Some(Message::GateLost(_)) => on_event(SupervisorEvent::GateLost),
-                Some(answer) => {
-                    let asker = self.lock().pending.remove(&message.sequence);
-                    if let Some(asker) = asker {
-                        // The requester may have given up; then the response is dropped.
-                        let _ =
-                            asker.send(ControlResponse { message: answer, descriptors: frame.descriptors });
-                    }
-                }
-                // An unknown event of a newer supervisor is ignored.
-                None => {}
-            }
+    ) {
+        match message.message {
+            Some(Message::Progress(progress)) => on_event(SupervisorEvent::Progress(progress)),
+            Some(Message::Exited(exited)) => on_event(SupervisorEvent::Exited(exited)),
+            Some(Message::GateLost(_)) => on_event(SupervisorEvent::GateLost),
+            Some(_) => self.0.answered(message.sequence, (message, descriptors)),
+            // An unknown event of a newer supervisor is ignored.
+            None => {}
         }
-        Ok(Delivery::Delivered)
     }
+}
 
-    /// Waits until something is queued and the socket has taken some of it. Cancel-safe: the queue holds what is
-    /// left to write.
-    async fn write_blocked(&self) -> io::Result<()> {
-        while self.lock().sender.queued_bytes() == 0 {
-            self.blocked.notified().await;
-        }
-        let mut ready = self.socket.writable().await?;
-        let flushed = self.lock().sender.flush(self.socket.as_fd());
-        match flushed {
-            Ok(Flushed::Blocked) => ready.clear_ready(),
-            Ok(Flushed::All) => self.drained.notify_waiters(),
-            Err(errno) => return Err(errno.into()),
-        }
-        Ok(())
-    }
-
-    fn lock_receiver(&self) -> std::sync::MutexGuard<'_, FrameReceiver> {
-        self.receiver.lock().expect("no code panics while it holds the receiver")
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, ControlState> {
-        self.state.lock().expect("no code panics while it holds the control connection's state")
-    }
+fn response((answer, descriptors): Received<FromSupervisor>) -> Result<ControlResponse, LinkError> {
+    let message = answer.message.ok_or(LinkError::UnexpectedMessage(Peer::Supervisor))?;
+    Ok(ControlResponse { message, descriptors })
 }
 
 /// The first request of every connection.
@@ -308,22 +179,10 @@ pub(crate) fn hello_request() -> Hello {
 }
 
 /// The answer to it, when a version was agreed on.
-pub(crate) fn check_hello(answer: Message) -> Result<HelloResponse, ControlConnectError> {
-    let (lowest, highest) = spoken_versions();
-    match answer {
-        Message::Hello(answer) if (lowest..=highest).contains(&answer.version) => Ok(answer),
-        Message::Hello(_) => Err(ControlConnectError::Version),
-        _ => Err(ControlConnectError::Control(ControlError::UnexpectedMessage)),
-    }
-}
-
-/// Whether the received frames were valid messages.
-enum Delivery {
-    Delivered,
-    Malformed,
-}
-
-enum SendAttempt {
-    Sent(oneshot::Receiver<ControlResponse>),
-    Full,
+fn check_hello(answer: ControlResponse) -> Result<(HelloResponse, Vec<OwnedFd>), LinkError> {
+    let Message::Hello(hello) = answer.message else {
+        return Err(LinkError::UnexpectedMessage(Peer::Supervisor));
+    };
+    Peer::Supervisor.check_version(spoken_versions(), hello.version)?;
+    Ok((hello, answer.descriptors))
 }

@@ -2,7 +2,10 @@
 
 use std::{path::Path, sync::Arc};
 
-use crate::sandbox::gate_link::{GateError, GateHello, GateLink, GateOwner, Gates};
+use crate::{
+    link::LinkError,
+    sandbox::gate_link::{GateHello, GateLink, GateOwner, Gates},
+};
 
 /// The gate of a sandbox, as far as this gateway has it.
 #[derive(Debug)]
@@ -20,7 +23,7 @@ pub(super) async fn link_gate(
     socket: Option<&Path>,
     gates: &Arc<Gates>,
     owner: GateOwner,
-) -> Result<SandboxGate, GateError> {
+) -> Result<SandboxGate, LinkError> {
     let Some(socket) = socket else { return Ok(SandboxGate::None) };
     let hello = GateHello::greet(socket, &owner.sandbox_id).await?;
     gates.link(owner, hello).map(SandboxGate::Linked)

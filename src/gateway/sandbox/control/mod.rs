@@ -4,7 +4,6 @@ mod agent;
 pub mod cleanup;
 pub mod connection;
 mod connection_table;
-mod forced_kill;
 pub mod gate;
 pub mod handle;
 pub mod links;
@@ -15,7 +14,4 @@ pub(crate) use net::SocketFamily;
 pub mod requests;
 mod session_files;
 pub mod spawn_error;
-pub mod spawn_request;
 pub mod start;
-
-pub use connection::{ControlConnectError, ControlError};

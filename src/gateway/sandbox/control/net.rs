@@ -21,7 +21,7 @@ use crate::{
     },
     sandbox::{
         host::Host,
-        net_link::{NetError, NetOwner, NetProcess, Nets, OpenConnections, ServedSandbox},
+        net_link::{AllowedConnections, NetError, NetOwner, NetProcess, Nets, ServedSandbox},
     },
     sys::process,
 };
@@ -31,9 +31,6 @@ const RESTART_DELAY: Duration = Duration::from_millis(500);
 
 /// How long a net process may take, after its sandbox has ended, to report the ends of the connections that ended with it.
 const LAST_ENDS_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long a supervisor may take for the listeners, or for sockets.
-const LISTENERS_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Sandbox {
     /// Starts the net process, where there is to be one. It is started again when it ends before the sandbox.
@@ -75,7 +72,7 @@ impl Sandbox {
     }
 
     /// Resolves when the sandbox has ended and so have its connections, or have not for too long.
-    async fn wait_carried(&self, open: &OpenConnections) {
+    async fn wait_carried(&self, open: &AllowedConnections) {
         self.wait_until(SandboxLife::Ended).await;
         if tokio::time::timeout(LAST_ENDS_TIMEOUT, open.wait_none()).await.is_err() {
             tracing::warn!(sandbox.id = %self.id(), "the ends of its last connections were not reported");
@@ -88,7 +85,7 @@ impl Sandbox {
         nets: &Arc<Nets>,
         owner: &Arc<NetOwner>,
         mut next: Option<NetProcess>,
-        open: &Arc<OpenConnections>,
+        open: &Arc<AllowedConnections>,
     ) {
         loop {
             let started = match next.take() {
@@ -112,26 +109,26 @@ impl Sandbox {
     }
 
     async fn launch_net(&self, host: &Arc<Host>, nets: &Arc<Nets>) -> Result<NetProcess, NetError> {
-        let request =
-            self.control().request(Request::GetProxyListeners(GetProxyListeners { with_sock_diag: true }));
-        let answer = tokio::time::timeout(LISTENERS_TIMEOUT, request).await;
-        let Ok(Ok(answer)) = answer else { return Err(NetError::Listeners) };
+        let request = Request::GetProxyListeners(GetProxyListeners { with_sock_diag: true });
+        let answer = self.control().request_in_time(request, &[]).await;
+        let Ok(answer) = answer else { return Err(NetError::Listeners) };
         let Message::ProxyListeners(ProxyListeners { unix_sockets, has_sock_diag }) = answer.message else {
             return Err(NetError::Listeners);
         };
-        let mut listeners: Vec<OwnedFd> = answer.descriptors;
+        let mut listeners = answer.descriptors;
         let diag = if has_sock_diag { listeners.pop() } else { None };
+        let listeners: Vec<_> = listeners.into_iter().map(Arc::new).collect();
         let (host, nets) = (host.clone(), nets.clone());
         let address = self.lock_held_address().clone();
         let start = move || {
             let finds_tcp = diag.is_some() && host.finds_connections();
             let started = NetProcess::start(&host, &nets, &listeners, unix_sockets);
-            drop((listeners, address));
-            started.map(|process| (process, diag, finds_tcp))
+            started.map(|process| (process, diag, finds_tcp, address))
         };
-        let (process, diag, finds_tcp) = tokio::task::spawn_blocking(start)
+        let (process, diag, finds_tcp, _address) = tokio::task::spawn_blocking(start)
             .await
             .unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()))?;
+        process.wait_ready().await?;
         if !finds_tcp {
             tracing::warn!(
                 sandbox.id = %self.id(),
@@ -165,14 +162,12 @@ impl Sandbox {
             return None;
         }
         let count = u32::try_from(count).ok()?;
-        let request = self
-            .control()
-            .request(Request::MakeSockets(MakeSockets { count, ipv6: family == SocketFamily::Ipv6 }));
-        match tokio::time::timeout(LISTENERS_TIMEOUT, request).await {
-            Ok(Ok(answer)) if matches!(answer.message, Message::Sockets(_)) => {
+        let request = Request::MakeSockets(MakeSockets { count, ipv6: family == SocketFamily::Ipv6 });
+        match self.control().request_in_time(request, &[]).await {
+            Ok(answer) if matches!(answer.message, Message::Sockets(_)) => {
                 (answer.descriptors.len() == count as usize).then_some(answer.descriptors)
             }
-            Ok(Ok(_) | Err(_)) | Err(_) => None,
+            Ok(_) | Err(_) => None,
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     policy::connect::ConnectingProgram,
     pool::{Pool, PoolError},
     proto::net::Attempt,
-    sys::{descriptor_table, sock_diag, unix_peer},
+    sys::{ptrace, sock_diag, unix_peer},
 };
 
 /// The most processes and descriptors that one look is at; with more it is not known.
@@ -282,7 +282,7 @@ fn sockets(pid: u32, left: &mut usize) -> io::Result<Option<HashSet<u64>>> {
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let thread = thread?;
         let number = thread.file_name().to_str().and_then(|name| name.parse().ok());
-        if number.is_some_and(|thread| thread != pid && descriptor_table::is_shared(pid, thread)) {
+        if number.is_some_and(|thread| thread != pid && ptrace::share_descriptor_table(pid, thread)) {
             continue;
         }
         match add_sockets(&thread.path().join("fd"), left, &mut found) {

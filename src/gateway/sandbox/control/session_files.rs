@@ -1,17 +1,15 @@
 //! Asks a sandbox's supervisor for what it has in common with the other sandboxes of its session.
 
-use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{os::fd::OwnedFd, sync::Arc};
 
-use super::{connection::ControlError, handle::Sandbox};
+use super::handle::Sandbox;
 use crate::{
+    link::{LinkError, Peer},
     proto::supervisor::{
         GetSessionFiles, GetSessionNetwork, SessionNetwork, from_supervisor::Message, to_supervisor::Request,
     },
     sandbox::spec::{SessionFiles, SharedHostId},
 };
-
-/// How long a supervisor may take for them.
-const FILES_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Sandbox {
     /// Whether its supervisor has its session's network for this gateway.
@@ -23,13 +21,12 @@ impl Sandbox {
     ///
     /// # Errors
     /// When the supervisor does not answer, or with something else.
-    pub async fn session_network(&self) -> Result<Vec<OwnedFd>, ControlError> {
-        let request = self.control().request(Request::GetSessionNetwork(GetSessionNetwork {}));
-        let answer = tokio::time::timeout(FILES_TIMEOUT, request).await;
-        let answer = answer.map_err(|_| ControlError::TimedOut)??;
+    pub async fn session_network(&self) -> Result<Vec<OwnedFd>, LinkError> {
+        let request = Request::GetSessionNetwork(GetSessionNetwork {});
+        let answer = self.control().request_in_time(request, &[]).await?;
         match (answer.message, answer.descriptors.len()) {
             (Message::SessionNetwork(SessionNetwork {}), 1 | 2) => Ok(answer.descriptors),
-            _ => Err(ControlError::UnexpectedMessage),
+            _ => Err(LinkError::UnexpectedMessage(Peer::Supervisor)),
         }
     }
 
@@ -42,19 +39,18 @@ impl Sandbox {
     ///
     /// # Errors
     /// When the supervisor does not answer, or with something else.
-    pub async fn session_files(&self) -> Result<SessionFiles, ControlError> {
-        let request = self.control().request(Request::GetSessionFiles(GetSessionFiles {}));
-        let answer = tokio::time::timeout(FILES_TIMEOUT, request).await;
-        let answer = answer.map_err(|_| ControlError::TimedOut)??;
+    pub async fn session_files(&self) -> Result<SessionFiles, LinkError> {
+        let answer =
+            self.control().request_in_time(Request::GetSessionFiles(GetSessionFiles {}), &[]).await?;
         let Message::SessionFiles(files) = answer.message else {
-            return Err(ControlError::UnexpectedMessage);
+            return Err(LinkError::UnexpectedMessage(Peer::Supervisor));
         };
         let mut descriptors = answer.descriptors.into_iter().map(Arc::new);
         let named: Vec<_> = files.names.into_iter().zip(descriptors.by_ref()).collect();
         let command_id = match (files.command_host_id, descriptors.next()) {
             (0, None) => None,
             (id, Some(lock)) if id != 0 => Some(SharedHostId { id, lock }),
-            (0, Some(_)) | (_, _) => return Err(ControlError::UnexpectedMessage),
+            (0, Some(_)) | (_, _) => return Err(LinkError::UnexpectedMessage(Peer::Supervisor)),
         };
         Ok(SessionFiles { mounts: named.into_iter().collect(), command_id })
     }

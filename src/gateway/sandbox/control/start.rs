@@ -9,14 +9,13 @@ use std::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    time::Duration,
 };
 
-use tokio::{io::Interest, sync::watch, time::timeout};
+use tokio::{io::Interest, sync::watch};
 
 use super::{
     cleanup::Cleanup,
-    connection::{ControlConnectError, ControlConnection},
+    connection::ControlConnection,
     gate::link_gate,
     handle::{Sandbox, SandboxLife},
     links::SandboxLinks,
@@ -24,22 +23,21 @@ use super::{
 use crate::{
     failpoint,
     kept_cache::KeepError,
+    link::{LinkError, Peer},
     policy::profile::Network,
     pool::PoolError,
     sandbox::{
         agent_link::AgentOwner,
         counters::SandboxCounters,
-        gate_link::{GateError, GateOwner, Gates},
+        gate_link::{GateOwner, Gates},
         host::Host,
         launch::{self, LaunchError, LaunchedSandbox},
         net_link::{NetError, NetOwner},
+        process_links::SUPERVISOR_HELLO_TIMEOUT,
         spec::{SandboxSpec, SessionFilesUse},
     },
     sys::{async_fd, namespace},
 };
-
-/// How long a supervisor may take for the handshake.
-const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there is no sandbox.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +47,7 @@ pub enum StartError {
     Launch(LaunchError),
     /// It was launched, and the handshake failed.
     #[error(transparent)]
-    Connect(#[from] ControlConnectError),
+    Connect(LinkError),
     /// A root of the session was replaced or removed.
     #[error("the session's root {} is gone, or another directory is in its place", crate::printable::path(.0))]
     RootGone(PathBuf),
@@ -67,10 +65,7 @@ pub enum StartError {
     Net(#[from] NetError),
     /// It was launched, and its gate does not answer.
     #[error(transparent)]
-    Gate(#[from] GateError),
-    /// It was launched, and did not answer in time.
-    #[error("the sandbox did not answer within {} s", HELLO_TIMEOUT.as_secs())]
-    TimedOut,
+    Gate(LinkError),
 }
 
 impl From<LaunchError> for StartError {
@@ -93,8 +88,7 @@ impl StartError {
             | Self::KeptCachesWait(_)
             | Self::Descriptors(_)
             | Self::Net(_)
-            | Self::Gate(_)
-            | Self::TimedOut => false,
+            | Self::Gate(_) => false,
         }
     }
 
@@ -108,8 +102,7 @@ impl StartError {
             | Self::KeptCachesWait(_)
             | Self::Descriptors(_)
             | Self::Net(_)
-            | Self::Gate(_)
-            | Self::TimedOut => false,
+            | Self::Gate(_) => false,
         }
     }
 }
@@ -159,8 +152,8 @@ impl Sandbox {
         let sandbox = Self::from_launched(launched, links.gates, owner, counters, has_session_files).await?;
         // The caller may be cancelled during the handshake; then the sandbox is killed.
         let mut kill_on_drop = KillOnDrop(Some(sandbox.clone()));
-        match timeout(HELLO_TIMEOUT, sandbox.control.hello()).await {
-            Ok(Ok(answer)) => {
+        match Peer::Supervisor.within(SUPERVISOR_HELLO_TIMEOUT, sandbox.control.hello()).await {
+            Ok(answer) => {
                 sandbox.start_net(host, links.nets, net_owner).await?;
                 if let (Some(listener), Some((agent, owner))) = (agent_listener, agent) {
                     sandbox.serve_agent(listener, agent, owner, links.agents);
@@ -175,13 +168,9 @@ impl Sandbox {
                 tracing::info!(sandbox.id = %sandbox.id, "sandbox up");
                 Ok(sandbox)
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 sandbox.kill().await;
-                Err(error.into())
-            }
-            Err(_) => {
-                sandbox.kill().await;
-                Err(StartError::TimedOut)
+                Err(StartError::Connect(error))
             }
         }
     }
@@ -224,14 +213,14 @@ impl Sandbox {
             Ok(control) => control,
             Err(error) => {
                 cleanup.end_and_remove(&id, &supervisor).await;
-                return Err(error.into());
+                return Err(StartError::Connect(error));
             }
         };
         let gate = match link_gate(gate_socket.as_deref(), gates, owner).await {
             Ok(gate) => gate,
             Err(error) => {
                 cleanup.end_and_remove(&id, &supervisor).await;
-                return Err(error.into());
+                return Err(StartError::Gate(error));
             }
         };
         let sandbox = Arc::new(Self {

@@ -19,8 +19,8 @@ use nix::{
 
 use crate::{
     cgroup::{
+        directory::CgroupLimitValues,
         hierarchy::{self, OwnCgroup},
-        limits::CgroupLimitValues,
     },
     pool::Pool,
     sandbox::{
@@ -37,7 +37,7 @@ use crate::{
         },
     },
     sandbox_program::SandboxProgram,
-    sys::{landlock, mount, oom, sock_diag},
+    sys::{landlock, mount, own_process, sock_diag},
 };
 
 /// Why sandboxes cannot be made in a cgroup.
@@ -128,8 +128,11 @@ impl Host {
 
     /// Lowers this process's OOM score, if it may, so that the kernel kills other processes first.
     pub fn protect_gateway(&self) {
-        if oom::protect_gateway() {
-            tracing::info!(oom_score_adj = oom::GATEWAY, "the kernel ends others first when memory runs out");
+        if own_process::protect_gateway() {
+            tracing::info!(
+                oom_score_adj = own_process::GATEWAY_OOM_SCORE,
+                "the kernel ends others first when memory runs out"
+            );
         }
     }
 

@@ -6,7 +6,7 @@
 
 use nix::unistd::{Uid, User};
 
-use crate::sys::map_programs::{NEWGIDMAP, NEWUIDMAP, find};
+use crate::sys::namespace::{NEWGIDMAP, NEWUIDMAP, find_map_program};
 
 /// Ids of the host, as users and as groups, that the gateway's user may map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl SubordinateIds {
         if nix::sys::prctl::get_no_new_privs().unwrap_or(true) {
             return None;
         }
-        let (_, _) = (find(NEWUIDMAP)?, find(NEWGIDMAP)?);
+        let (_, _) = (find_map_program(NEWUIDMAP)?, find_map_program(NEWGIDMAP)?);
         // The programs refuse to serve a user without a name.
         let name = User::from_uid(Uid::from_raw(uid)).ok().flatten()?.name;
         let (users, groups) = (last_two(&users, uid, &name)?, last_two(&groups, uid, &name)?);

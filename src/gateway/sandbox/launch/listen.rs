@@ -10,10 +10,7 @@ use std::{
 };
 
 use super::error::LaunchError;
-use crate::sandbox::unix_socket::bind_in_directory;
-
-/// The supervisor's listening socket, in the sandbox's directory.
-pub(super) const CONTROL_SOCKET: &str = "control.sock";
+use crate::{sandbox::process_links::bind_in_directory, wire::launch::CONTROL_SOCKET};
 
 /// Listens in the sandbox's directory, even if its path is longer than a socket address.
 pub(super) fn listen(directory: &Path, name: &str) -> Result<UnixListener, LaunchError> {

@@ -16,7 +16,7 @@ use std::{
 };
 
 use crate::{
-    cgroup::limits::{CgroupLimitValues, SOCKET_BYTES},
+    cgroup::directory::{CgroupLimitValues, SOCKET_BYTES},
     failpoint,
     network::OWN_NAME,
     policy::{
@@ -35,7 +35,7 @@ use crate::{
             error::LaunchError,
             filters::{missing_of_programs, plan_gate, plan_landlock, plan_seccomp, record_missing},
             identity::{AssignedIdentity, assign_identity},
-            listen::{CONTROL_SOCKET, listen, socket_file},
+            listen::{listen, socket_file},
             mapped_groups, named_links,
             private_files::PrivateFiles,
             rootfs,
@@ -49,7 +49,10 @@ use crate::{
     },
     sandbox_program::SandboxProgram,
     sys::rights::Rights,
-    wire::{gate::SOCKET_NAME, launch::PLAN_VERSION},
+    wire::{
+        gate::SOCKET_NAME,
+        launch::{CONTROL_SOCKET, PLAN_VERSION},
+    },
 };
 
 /// The socket by which commands reach their caller's SSH agent, in the sandbox's directory.

@@ -40,7 +40,11 @@ use crate::{
     proto::supervisor::{self as proto, Identity, LaunchResult, Stage, launch_result::Result as Answer},
     sandbox_program::ProgramError,
     sys::fdpass::{self, FrameReceiver},
-    wire::{self, gate::SOCKET_NAME, launch::PROCESS_NAME},
+    wire::{
+        self,
+        gate::SOCKET_NAME,
+        launch::{CONTROL_SOCKET, PROCESS_NAME},
+    },
 };
 
 /// How long a launch may wait for earlier ones of the same user, and how long it may take itself.
@@ -252,7 +256,7 @@ fn conclude(
         covered: sandbox_state::covered(&prepared.plan),
         protections: prepared.protections,
         id: prepared.plan.sandbox_id,
-        socket: cleanup.directory.join("control.sock"),
+        socket: cleanup.directory.join(CONTROL_SOCKET),
         own_address,
         supervisor: processes.supervisor,
         supervisor_pid: answer.host_pid,

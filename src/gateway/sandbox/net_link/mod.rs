@@ -3,21 +3,17 @@
 //! A net process is this gateway's: it ends with its socket, and the next gateway starts another one on the same listeners, which the
 //! supervisor holds. A connection that comes meanwhile waits.
 
-mod asker;
 mod authorities;
 mod host_socket;
 mod leaf_certificates;
 mod nets;
-mod open_connections;
 mod process;
 mod serving;
 mod trusted_roots;
 
-pub use asker::Asker;
 pub use authorities::{Authorities, AuthorityError};
 pub use host_socket::{HostSocket, HostSocketCaller, HostSocketError};
-pub use nets::{ConnectionObserver, ConnectionOrigin, Judged, NameFiles, NetOwner, Nets, ProgramLook};
-pub(crate) use open_connections::OpenConnections;
+pub use nets::{Asker, ConnectionObserver, ConnectionOrigin, Judged, NameFiles, NetOwner, Nets, ProgramLook};
 pub(crate) use process::{NetError, NetProcess};
-pub(crate) use serving::ServedSandbox;
+pub(crate) use serving::{AllowedConnections, ServedSandbox};
 pub use trusted_roots::TrustedRoots;

@@ -8,13 +8,14 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, Shared};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
-use super::{Asker, Authorities, TrustedRoots};
+use super::{Authorities, TrustedRoots};
 use crate::{
     policy::connect::ConnectingProgram,
     pool::Pool,
-    proto::net::{Ended, HostEntry, Question, verdict::Verdict},
+    proto::net::{self, Ended, HostEntry, Question, Waiting, verdict::Verdict},
     sandbox::{sandbox_state::SandboxState, spec::SandboxSpec},
 };
 
@@ -82,6 +83,31 @@ pub struct Judged {
 impl From<Verdict> for Judged {
     fn from(verdict: Verdict) -> Self {
         Self { verdict, connection: None }
+    }
+}
+
+/// A verdict, and the sockets that go with it.
+pub(super) type Answer = (net::Verdict, Vec<Arc<OwnedFd>>);
+
+/// The net process at the other end of one question: it can be told to wait, and can take its question back.
+#[derive(Debug)]
+pub struct Asker {
+    pub(super) number: u64,
+    pub(super) answers: mpsc::Sender<Answer>,
+    pub(super) withdrawn: CancellationToken,
+}
+
+impl Asker {
+    /// Says that the verdict takes the time that a person takes.
+    pub async fn wait_for_person(&self) {
+        let waiting = net::Verdict { number: self.number, verdict: Some(Verdict::Waiting(Waiting {})) };
+        // A process that is gone has taken its question back.
+        let _ = self.answers.send((waiting, Vec::new())).await;
+    }
+
+    /// Resolves when the question is not asked any more: the program has gone. The end of the process drops who awaits this.
+    pub async fn withdrawn(&self) {
+        self.withdrawn.cancelled().await;
     }
 }
 

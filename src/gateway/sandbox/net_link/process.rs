@@ -1,20 +1,19 @@
-//! A net process: started, given its listeners, confined, and ended.
+//! A net process: started, given its listeners, waited for until it has confined itself, and ended.
 
 use std::{
-    io::{self, Read as _},
+    io,
     os::{
-        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        fd::OwnedFd,
         unix::{net::UnixStream, process::CommandExt as _},
     },
     process::{Child, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
-use nix::errno::Errno;
-use prost::Message as _;
-
 use super::{AuthorityError, Nets};
 use crate::{
+    link::{Connection, LinkError, Peer},
     proto::net::{FromNet, Setup, ToNet, from_net, to_net},
     sandbox::{
         host::{
@@ -23,15 +22,11 @@ use crate::{
         },
         seccomp::{self, AnonymousPrograms, arch::Arch, notified::Listener},
     },
-    sys::fdpass,
-    wire::{self, EncodeError, HEADER_BYTES, net::PROCESS_NAME},
+    wire::{MAX_MESSAGE_BYTES, net::PROCESS_NAME},
 };
 
 /// How long a net process may take to be ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The longest message by which a net process says that it is ready.
-const MAX_READY_BYTES: usize = 1 << 10;
 
 /// Why there is no net process.
 #[derive(Debug, thiserror::Error)]
@@ -45,42 +40,33 @@ pub enum NetError {
     /// It cannot be started.
     #[error("start the net process")]
     Start(#[source] io::Error),
-    /// What it is to have does not fit into a message.
-    #[error("the table of hosts does not fit into a message")]
-    TooLong(#[from] EncodeError),
-    /// It cannot be given its listeners.
-    #[error("send to the net process")]
-    Send(#[source] Errno),
-    /// It has not confined itself.
-    #[error("the net process has not become ready")]
-    NotReady(#[source] Option<io::Error>),
+    /// It cannot be given what it needs, does not answer as it should, or nobody decides about its connections.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// The certificates of the session cannot be made or shown.
     #[error("prepare the certificates by which TLS is opened")]
     Certificates(#[from] AuthorityError),
-    /// Nobody decides about connections.
-    #[error("nobody decides about the connections of the sandbox")]
-    Unobserved,
 }
 
-/// A net process that is ready. Dropping this ends it.
+/// A net process. Dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct NetProcess {
     process: Child,
-    pub(super) socket: UnixStream,
+    pub(super) connection: Connection<ToNet, FromNet>,
     has_resolver: bool,
     /// Its ids are its own while this is open.
     _claim: Option<HostIdClaim>,
 }
 
 impl NetProcess {
-    /// Starts this program as a net process. Blocks for some milliseconds.
+    /// Starts this program as a net process, which is to be waited for. Blocks for some milliseconds; within a runtime.
     ///
     /// # Errors
     /// [`NetError`]; nothing is left then.
     pub(crate) fn start(
         host: &Host,
         nets: &Nets,
-        listeners: &[OwnedFd],
+        listeners: &[Arc<OwnedFd>],
         unix_sockets: Vec<String>,
     ) -> Result<Self, NetError> {
         // With a resolver or without.
@@ -101,12 +87,8 @@ impl NetProcess {
             trusted_roots: nets.trusted_roots().into_iter().map(Into::into).collect(),
             unix_sockets,
         };
-        let frame = wire::encode(&ToNet { message: Some(to_net::Message::Setup(setup)) }, listeners.len())?;
         let (socket, theirs) = UnixStream::pair().map_err(NetError::Start)?;
-        socket
-            .set_read_timeout(Some(READY_TIMEOUT))
-            .and_then(|()| socket.set_write_timeout(Some(READY_TIMEOUT)))
-            .map_err(NetError::Start)?;
+        let connection = Connection::new(Peer::Net, socket, MAX_MESSAGE_BYTES).map_err(NetError::Start)?;
         let process = host
             .program()
             .map_err(NetError::Start)?
@@ -118,27 +100,26 @@ impl NetProcess {
             .process_group(0)
             .spawn()
             .map_err(NetError::Start)?;
-        let started = Self { process, socket, has_resolver: proxies > 2, _claim: claim };
-        let descriptors: Vec<BorrowedFd<'_>> = listeners.iter().map(|listener| listener.as_fd()).collect();
-        fdpass::send(started.socket.as_fd(), &frame, &descriptors).map_err(NetError::Send)?;
-        started.await_ready()?;
+        let started = Self { process, connection, has_resolver: proxies > 2, _claim: claim };
+        started.connection.send(&ToNet { message: Some(to_net::Message::Setup(setup)) }, listeners)?;
         Ok(started)
     }
 
-    /// Reads the first message, and not a byte more: questions may be behind it.
-    fn await_ready(&self) -> Result<(), NetError> {
-        let mut header = [0; HEADER_BYTES];
-        (&self.socket).read_exact(&mut header).map_err(|error| NetError::NotReady(Some(error)))?;
-        let [a, b, c, d, descriptors] = header;
-        let length = usize::try_from(u32::from_le_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-        if descriptors != 0 || length > MAX_READY_BYTES {
-            return Err(NetError::NotReady(None));
-        }
-        let mut message = vec![0; length];
-        (&self.socket).read_exact(&mut message).map_err(|error| NetError::NotReady(Some(error)))?;
-        match FromNet::decode(message.as_slice()) {
-            Ok(FromNet { message: Some(from_net::Message::Ready(_)) }) => Ok(()),
-            Ok(_) | Err(_) => Err(NetError::NotReady(None)),
+    /// Waits until it has confined itself, which its first message says.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub(crate) async fn wait_ready(&self) -> Result<(), LinkError> {
+        let first = async {
+            tokio::select! {
+                first = self.connection.next() => first,
+                ended = self.connection.keep_writing() => Err(ended),
+            }
+        };
+        match Peer::Net.within(READY_TIMEOUT, first).await? {
+            Some((FromNet { message: Some(from_net::Message::Ready(_)) }, _)) => Ok(()),
+            Some(_) => Err(LinkError::UnexpectedMessage(Peer::Net)),
+            None => Err(LinkError::Lost(Peer::Net)),
         }
     }
 

@@ -1,34 +1,32 @@
 //! Answers the questions of one net process until it ends.
 
 use std::{
-    collections::HashMap,
-    io,
+    collections::{HashMap, HashSet},
     os::fd::OwnedFd,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use futures_util::{FutureExt as _, future, future::BoxFuture};
-use prost::Message as _;
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Asker, ConnectionObserver, ConnectionOrigin, Judged, NetError, NetOwner, NetProcess, Nets,
-    OpenConnections, ProgramLook, asker::Answer,
+    Asker, ConnectionObserver, ConnectionOrigin, Judged, NetError, NetOwner, NetProcess, Nets, ProgramLook,
+    nets::Answer,
 };
 use crate::{
+    link::{LinkError, Peer},
     policy::connect::ConnectingProgram,
     pool::Pool,
     proto::net::{
-        Attempt, Denied, FromNet, Question, Reevaluate, ToNet, Verdict, Withdrawn, from_net::Message,
-        question::About, to_net, verdict,
+        Attempt, Denied, Question, Reevaluate, ToNet, Verdict, Withdrawn, from_net::Message, question::About,
+        to_net, verdict,
     },
-    sys::{fdpass::FrameReceiver, frame_stream::FrameStream},
-    wire::{
-        self,
-        net::{MAX_CONNECTIONS, MAX_NAME_PORTS},
-    },
+    wire::net::{MAX_CONNECTIONS, MAX_NAME_PORTS},
 };
 
 /// How long the program of a connection is taken for the same: the time between two questions about it.
@@ -57,17 +55,17 @@ impl NetProcess {
     /// Answers its questions. Returns when it has ended, or has said what is no message.
     ///
     /// # Errors
-    /// When nobody decides, or its socket cannot be used.
+    /// When nobody decides.
     pub(crate) async fn serve(
         &self,
         nets: &Nets,
         owner: &Arc<NetOwner>,
         sandbox: Arc<dyn ServedSandbox>,
-        open: &Arc<OpenConnections>,
+        open: &Arc<AllowedConnections>,
     ) -> Result<(), NetError> {
         open.clear();
-        let observer = nets.observer().ok_or(NetError::Unobserved)?;
-        let stream = self.socket.try_clone().and_then(FrameStream::new).map_err(NetError::Start)?;
+        let (observer, connection) =
+            (nets.observer().ok_or(LinkError::Unobserved(Peer::Net))?, &self.connection);
         // One verdict for each question.
         let (sender, mut verdicts) = mpsc::channel::<Answer>(MAX_CONNECTIONS);
         let (mut policies, judges) = (nets.policies(), observer.clone());
@@ -79,11 +77,10 @@ impl NetProcess {
                         let Some(generation) = judges.judges_open(owner) else { continue };
                         (to_net::Message::Reevaluate(Reevaluate { generation }), Vec::new())
                     }
-                    else => return Ok::<(), io::Error>(()),
+                    else => return Ok::<(), LinkError>(()),
                 };
-                let message = ToNet { message: Some(message) };
-                let frame = wire::encode(&message, sockets.len()).map_err(io::Error::other)?;
-                stream.send(frame, sockets).await?;
+                connection.send(&ToNet { message: Some(message) }, &sockets)?;
+                connection.wait_drained().await?;
             }
         };
         let serving = Serving {
@@ -97,12 +94,9 @@ impl NetProcess {
             open: open.clone(),
         };
         let read = async {
-            let mut receiver = FrameReceiver::new();
             let mut judging = JoinSet::new();
-            while let Ok(Some(frame)) = stream.receive(&mut receiver).await {
-                let Ok(FromNet { message: Some(message) }) = FromNet::decode(&frame.message[..]) else {
-                    return;
-                };
+            while let Ok(Some((received, _))) = connection.next().await {
+                let Some(message) = received.message else { return };
                 // No more than a net process can ask at once.
                 while judging.len() >= MAX_CONNECTIONS {
                     judging.join_next().await;
@@ -114,6 +108,7 @@ impl NetProcess {
         tokio::select! {
             () = read => {}
             _ = write => {}
+            _ = connection.keep_writing() => {}
         }
         open.clear();
         Ok(())
@@ -132,7 +127,7 @@ struct Serving {
     asked: Arc<Mutex<HashMap<u64, CancellationToken>>>,
     /// By whom a connection was wanted whose name was judged, until its addresses are.
     programs: Arc<Mutex<HashMap<ConnectionEnds, (ProgramLook, Instant)>>>,
-    open: Arc<OpenConnections>,
+    open: Arc<AllowedConnections>,
 }
 
 /// The program's end of a connection, and the listener's.
@@ -247,5 +242,60 @@ impl Serving {
                 )
             }
         }
+    }
+}
+
+/// The connections of a sandbox that were allowed and have not ended, by their ids: its net process is kept until it has reported their ends. One
+/// net process has as many as there are places for connections and requests.
+#[derive(Debug)]
+pub(crate) struct AllowedConnections(watch::Sender<HashSet<String>>);
+
+impl Default for AllowedConnections {
+    fn default() -> Self {
+        Self(watch::Sender::new(HashSet::new()))
+    }
+}
+
+impl AllowedConnections {
+    pub(super) fn allowed(&self, id: &str) {
+        self.0.send_if_modified(|open| open.insert(id.to_owned()));
+    }
+
+    pub(super) fn ended(&self, id: &str) {
+        self.0.send_if_modified(|open| open.remove(id));
+    }
+
+    /// The process that carried them is gone.
+    pub(super) fn clear(&self) {
+        self.0.send_modify(HashSet::clear);
+    }
+
+    /// Resolves when none is open.
+    pub(crate) async fn wait_none(&self) {
+        // The sender is `self`.
+        let _ = self.0.subscribe().wait_for(HashSet::is_empty).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_last_end_is_waited_for() {
+        let open = AllowedConnections::default();
+        open.wait_none().await;
+        open.allowed("a");
+        open.allowed("b");
+        open.ended("a");
+        let mut none = pin!(open.wait_none());
+        assert!(futures_util::poll!(none.as_mut()).is_pending());
+        open.ended("b");
+        none.await;
+        open.allowed("c");
+        open.clear();
+        open.wait_none().await;
     }
 }

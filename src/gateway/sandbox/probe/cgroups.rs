@@ -13,9 +13,8 @@ use nix::sched::CloneFlags;
 use crate::{
     cgroup::{
         Hierarchy,
-        directory::{self, CgroupError, PresenceLock},
+        directory::{self, CgroupError, CgroupLimitValues, PresenceLock},
         hierarchy::OwnCgroup,
-        limits::{self, CgroupLimitValues},
     },
     sandbox::{
         cgroup::gateway::with_cause,
@@ -130,7 +129,9 @@ fn probe_limit(name: &'static str, controller: &str, own: &[OwnCgroup]) -> Prote
 fn try_limit(group: &OwnCgroup, controller: &str) -> Result<(), String> {
     let scratch = ScratchCgroup::make(&group.path).map_err(|error| with_cause(&error))?;
     let one = [controller.to_owned()];
-    limits::set(&scratch.path, group.hierarchy, &one, &LIMITS).map(drop).map_err(|error| with_cause(&error))
+    directory::set_limits(&scratch.path, group.hierarchy, &one, &LIMITS)
+        .map(drop)
+        .map_err(|error| with_cause(&error))
 }
 
 fn is_enabled_below(group: &OwnCgroup, controller: &str) -> bool {

@@ -21,7 +21,7 @@ use crate::{
         mount::{self, Attributes, FsOption},
         namespace::{self, IdPair},
         probe::{self, ProbeError},
-        ptrace, remote_memory, seccomp,
+        ptrace, seccomp,
     },
 };
 
@@ -209,7 +209,7 @@ pub(super) fn exec_gate() -> Protection {
     let known = 42_u64;
     let read = || {
         let mut bytes = [0; size_of::<u64>()];
-        remote_memory::read(parent(), (&raw const known).addr() as u64, &mut bytes)?;
+        ptrace::read_memory(parent(), (&raw const known).addr() as u64, &mut bytes)?;
         if u64::from_ne_bytes(bytes) == known { Ok(()) } else { Err(Errno::EIO) }
     };
     if let Err(refused) = tried(&read) {

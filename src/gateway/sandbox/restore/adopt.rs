@@ -1,7 +1,7 @@
 //! Adopts a sandbox that an earlier gateway has started.
 //!
 //! Discovery changes nothing: a sandbox that does not answer, or answers with unknown messages, is left as it is,
-//! and the error says why. Only [`AdoptableSandbox::take_over`] makes it this gateway's.
+//! and the error says why. Only [`AdoptableSandbox::adopt`] makes it this gateway's.
 
 use std::{
     collections::HashMap,
@@ -14,11 +14,13 @@ use std::{
 use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{
+    link::{LinkError, Peer},
     policy::profile::Network,
     proto::supervisor::EffectiveConfinement,
     sandbox::{
         control::{
             cleanup::Cleanup,
+            connection::ControlConnection,
             gate::SandboxGate,
             handle::{AnsweredSandbox, Sandbox},
             links::SandboxLinks,
@@ -29,8 +31,7 @@ use crate::{
         host::Host,
         net_link::NetOwner,
         restore::{
-            adopt_error::SandboxAdoptError,
-            handshake::{DiscoveredTerminal, HandshakeClient, HandshakeError},
+            handshake::{self, DiscoveredTerminal, SandboxAdoptError},
             stale,
         },
         sandbox_state::{self, SandboxState},
@@ -58,7 +59,7 @@ pub struct AdoptableSandbox {
     directory: PathBuf,
     effective_confinement: EffectiveConfinement,
     supervisor: AsyncFd<OwnedFd>,
-    client: HandshakeClient,
+    control: ControlConnection,
     gate: DiscoveredGate,
     has_session_files: bool,
     has_session_network: bool,
@@ -80,7 +81,7 @@ enum DiscoveredGate {
 /// [`SandboxAdoptError`]: it may live, and is as it was.
 pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError> {
     let socket = match stale::dial(directory) {
-        Ok(socket) => OwnedFd::from(socket),
+        Ok(socket) => socket,
         // The socket was removed: it is made before the record, and before anything runs.
         Err(error) if error.kind() == io::ErrorKind::NotFound && has_processes(directory) => {
             return Err(SandboxAdoptError::Unreachable);
@@ -88,17 +89,17 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
         Err(error) if stale::is_gone(&error) => {
             return Ok(Discovered::Dead(sandbox_state::read(directory).ok().map(Box::new)));
         }
-        Err(error) => return Err(SandboxAdoptError::Dial(error)),
+        Err(error) => return Err(LinkError::Connect(Peer::Supervisor, error).into()),
     };
     let state = sandbox_state::read(directory)?;
-    let mut client = HandshakeClient::new(socket)?;
-    let (answer, mut descriptors) = match client.hello().await {
+    let control = ControlConnection::over(socket).map_err(SandboxAdoptError::Descriptors)?;
+    let (answer, mut descriptors) = match control.exchange_hello().await {
         // It ended before it answered.
-        Err(HandshakeError::Ended) => return Ok(Discovered::Dead(Some(Box::new(state)))),
+        Err(error) if error.is_end() => return Ok(Discovered::Dead(Some(Box::new(state)))),
         greeted => greeted?,
     };
     if answer.sandbox_id != state.id {
-        return Err(SandboxAdoptError::WrongSandbox(answer.sandbox_id));
+        return Err(LinkError::WrongSandbox(Peer::Supervisor, answer.sandbox_id).into());
     }
     let supervisor = descriptors.pop().ok_or(SandboxAdoptError::Unverified)?;
     match process::is_namespace_init(supervisor.as_fd()).map_err(SandboxAdoptError::Descriptors)? {
@@ -106,8 +107,8 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
         Some(false) => return Err(SandboxAdoptError::Unverified),
         None => return Ok(Discovered::Dead(Some(Box::new(state)))),
     }
-    let held = match client.list().await {
-        Err(HandshakeError::Ended) => return Ok(Discovered::Dead(Some(Box::new(state)))),
+    let held = match handshake::list(&control).await {
+        Err(error) if error.is_end() => return Ok(Discovered::Dead(Some(Box::new(state)))),
         listed => listed?,
     };
     let supervisor = async_fd::register(supervisor, Interest::READABLE)
@@ -121,7 +122,7 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
         directory,
         effective_confinement,
         supervisor,
-        client,
+        control,
         gate,
         has_session_files: answer.has_session_files,
         has_session_network: answer.has_session_network,
@@ -150,7 +151,7 @@ fn has_processes(directory: &Path) -> bool {
 impl AdoptableSandbox {
     /// Makes the sandbox this gateway's, for this user. From here on it ends when its supervisor is lost. The
     /// listeners, by terminal id, get the events since the terminals were listed.
-    pub fn take_over(
+    pub fn adopt(
         self,
         host: &Arc<Host>,
         uid: u32,
@@ -163,7 +164,7 @@ impl AdoptableSandbox {
             directory,
             effective_confinement,
             supervisor,
-            client,
+            control,
             gate,
             has_session_files,
             has_session_network,
@@ -171,7 +172,7 @@ impl AdoptableSandbox {
         } = self;
         let owner =
             GateOwner { sandbox_id: state.id.clone(), session_id: state.assignment.session_id.clone(), uid };
-        let gate = take_over_gate(gate, gates, owner, &listeners);
+        let gate = adopt_gate(gate, gates, owner, &listeners);
         let ptys = host.ptys().restore(uid, state.ptys);
         let cleanup = Cleanup::new(state.cgroup.clone(), Some(directory)).with_ptys(ptys);
         let net_owner = (state.network == Network::Proxy).then(|| NetOwner::of_adopted(&state, uid));
@@ -181,7 +182,7 @@ impl AdoptableSandbox {
             AnsweredSandbox {
                 effective_confinement,
                 supervisor,
-                control: client.into_control(),
+                control,
                 gate,
                 has_session_files,
                 has_session_network,
@@ -196,7 +197,7 @@ impl AdoptableSandbox {
     }
 }
 
-fn take_over_gate(
+fn adopt_gate(
     gate: DiscoveredGate,
     gates: &Arc<Gates>,
     owner: GateOwner,

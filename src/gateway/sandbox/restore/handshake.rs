@@ -1,32 +1,49 @@
-//! Greets the supervisor of a sandbox that an earlier gateway has started, and lists the terminals that it holds.
+//! What is asked of the supervisor of a sandbox that an earlier gateway has started: which terminals it holds, each with its metadata, its rings
+//! and its end if it has ended. A supervisor that answers anything else is left alone, and its sandbox with it.
 
-use std::{
-    os::fd::{AsFd, OwnedFd},
-    time::Duration,
-};
+use std::{io, os::fd::OwnedFd, time::Duration};
 
 use bytes::Bytes;
-use prost::Message as _;
-use tokio::{
-    io::{Interest, unix::AsyncFd},
-    time::timeout,
-};
 
-use super::adopt_error::{ANSWER_TIMEOUT, SandboxAdoptError};
 use crate::{
+    link::{LinkError, Peer},
     policy::PtySize,
     proto::supervisor::{
-        Exit, FromSupervisor, HeldTerminal, HelloResponse, ListTerminals, Started, ToSupervisor,
-        from_supervisor::Message, to_supervisor::Request,
+        Exit, HeldTerminal, ListTerminals, Started, from_supervisor::Message, to_supervisor::Request,
     },
-    sandbox::control::connection::{self, ControlConnectError, ControlConnection, ControlError},
-    sys::{
-        async_fd,
-        fdpass::{self, FrameReceiver, ReceiveError, ReceiveStatus, ReceivedFrame},
-        ring,
-    },
-    wire,
+    sandbox::{control::connection::ControlConnection, sandbox_state::SandboxStateError},
+    sys::ring,
 };
+
+/// Why a sandbox that may be alive is not adopted.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxAdoptError {
+    /// Its record cannot be read.
+    #[error(transparent)]
+    State(#[from] SandboxStateError),
+    /// Its socket is missing while its cgroup has processes.
+    #[error("its socket is not there, and something runs in its group")]
+    Unreachable,
+    /// The supervisor cannot be reached, or does not answer as one does.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// It sent no pidfd of a supervisor.
+    #[error("its supervisor does not prove which process it is")]
+    Unverified,
+    /// The gateway has no descriptors left for it.
+    #[error("hold the sandbox's descriptors")]
+    Descriptors(#[source] io::Error),
+    /// A descriptor is not an output ring.
+    #[error("the output of {0} cannot be used")]
+    Ring(String, #[source] ring::RingOpenError),
+}
+
+impl SandboxAdoptError {
+    /// Whether the supervisor has ended, which closes its connection.
+    pub(super) fn is_end(&self) -> bool {
+        matches!(self, Self::Link(error) if error.is_end())
+    }
+}
 
 /// A terminal that a supervisor holds.
 #[derive(Debug)]
@@ -47,120 +64,28 @@ pub struct DiscoveredTerminal {
     pub ended: Option<(Box<Exit>, Duration)>,
 }
 
-/// Why a request has no response.
-pub(super) enum HandshakeError {
-    /// The supervisor has closed the connection: it has ended.
-    Ended,
-    /// Anything else.
-    Failed(SandboxAdoptError),
-}
-
-impl From<HandshakeError> for SandboxAdoptError {
-    fn from(error: HandshakeError) -> Self {
-        match error {
-            HandshakeError::Ended => ControlConnectError::Control(ControlError::Lost).into(),
-            HandshakeError::Failed(error) => error,
+/// The terminals of a supervisor that was greeted. Events that arrive in between are already part of what is listed later.
+pub(super) async fn list(control: &ControlConnection) -> Result<Vec<DiscoveredTerminal>, SandboxAdoptError> {
+    let (mut held, mut from) = (Vec::new(), 0);
+    loop {
+        let answer = control.exchange(Request::ListTerminals(ListTerminals { from })).await?;
+        let Message::TerminalList(list) = answer.message else { return Err(unexpected_message()) };
+        let mut descriptors = answer.descriptors.into_iter();
+        for terminal in list.terminals {
+            held.push(open_terminal(terminal, &mut descriptors)?);
         }
-    }
-}
-
-/// A connection with one request at a time. Events that arrive in between are already part of the lists requested
-/// later; events after the last response are kept for the control connection.
-#[derive(Debug)]
-pub(super) struct HandshakeClient {
-    socket: AsyncFd<OwnedFd>,
-    receiver: FrameReceiver,
-    sequence: u64,
-}
-
-impl HandshakeClient {
-    pub(super) fn new(socket: OwnedFd) -> Result<Self, SandboxAdoptError> {
-        let stream = std::os::unix::net::UnixStream::from(socket);
-        stream.set_nonblocking(true).map_err(SandboxAdoptError::Descriptors)?;
-        let socket = async_fd::register(stream.into(), Interest::READABLE | Interest::WRITABLE)
-            .map_err(|unwatched| SandboxAdoptError::Descriptors(unwatched.cause))?;
-        Ok(Self { socket, receiver: FrameReceiver::new(), sequence: 0 })
-    }
-
-    pub(super) fn into_control(self) -> ControlConnection {
-        ControlConnection::resume(self.socket, self.receiver, self.sequence)
-    }
-
-    pub(super) async fn hello(&mut self) -> Result<(HelloResponse, Vec<OwnedFd>), HandshakeError> {
-        let (answer, descriptors) = self.request(Request::Hello(connection::hello_request())).await?;
-        let answer = connection::check_hello(answer).map_err(|error| HandshakeError::Failed(error.into()))?;
-        Ok((answer, descriptors))
-    }
-
-    pub(super) async fn list(&mut self) -> Result<Vec<DiscoveredTerminal>, HandshakeError> {
-        let (mut held, mut from) = (Vec::new(), 0);
-        loop {
-            let (answer, descriptors) = self.request(Request::ListTerminals(ListTerminals { from })).await?;
-            let Message::TerminalList(list) = answer else { return Err(unexpected_message()) };
-            let mut descriptors = descriptors.into_iter();
-            for terminal in list.terminals {
-                held.push(open_terminal(terminal, &mut descriptors).map_err(HandshakeError::Failed)?);
-            }
-            if list.next == 0 {
-                return Ok(held);
-            }
-            if list.next <= from {
-                return Err(unexpected_message());
-            }
-            from = list.next;
+        if list.next == 0 {
+            return Ok(held);
         }
-    }
-
-    async fn request(&mut self, request: Request) -> Result<(Message, Vec<OwnedFd>), HandshakeError> {
-        match timeout(ANSWER_TIMEOUT, self.exchange(request)).await {
-            Ok(answered) => answered,
-            Err(_) => Err(HandshakeError::Failed(SandboxAdoptError::TimedOut)),
+        if list.next <= from {
+            return Err(unexpected_message());
         }
-    }
-
-    async fn exchange(&mut self, request: Request) -> Result<(Message, Vec<OwnedFd>), HandshakeError> {
-        self.sequence += 1;
-        let message = ToSupervisor { sequence: self.sequence, request: Some(request) };
-        let frame = wire::encode(&message, 0).expect("a greeting and a list's request are some bytes long");
-        // The socket's buffer is empty: the previous request was answered.
-        if fdpass::send(self.socket.as_fd(), &frame, &[]).is_err() {
-            return Err(HandshakeError::Ended);
-        }
-        loop {
-            while let Some(ReceivedFrame { message, descriptors }) = self.next_frame()? {
-                let Ok(message) = FromSupervisor::decode(&message[..]) else {
-                    return Err(unexpected_message());
-                };
-                match message.message {
-                    Some(answer) if message.sequence == self.sequence => return Ok((answer, descriptors)),
-                    Some(_) | None => {}
-                }
-            }
-            self.fill().await?;
-        }
-    }
-
-    fn next_frame(&mut self) -> Result<Option<ReceivedFrame>, HandshakeError> {
-        self.receiver.next_frame().map_err(|error| HandshakeError::Failed(error.into()))
-    }
-
-    async fn fill(&mut self) -> Result<(), HandshakeError> {
-        loop {
-            let Ok(mut ready) = self.socket.readable().await else { return Err(HandshakeError::Ended) };
-            match self.receiver.fill(self.socket.as_fd()) {
-                Ok(ReceiveStatus::Bytes(_)) => return Ok(()),
-                Ok(ReceiveStatus::Nothing) => ready.clear_ready(),
-                Ok(ReceiveStatus::End) | Err(ReceiveError::Receive(_) | ReceiveError::Truncated) => {
-                    return Err(HandshakeError::Ended);
-                }
-                Err(error) => return Err(HandshakeError::Failed(error.into())),
-            }
-        }
+        from = list.next;
     }
 }
 
-fn unexpected_message() -> HandshakeError {
-    HandshakeError::Failed(ControlConnectError::Control(ControlError::UnexpectedMessage).into())
+fn unexpected_message() -> SandboxAdoptError {
+    LinkError::UnexpectedMessage(Peer::Supervisor).into()
 }
 
 fn open_terminal(
@@ -176,7 +101,7 @@ fn open_terminal(
     }
     let mut rings = rings.into_iter();
     let (Some(stdout), Some(started)) = (rings.next(), terminal.started) else {
-        return Err(ControlConnectError::Control(ControlError::UnexpectedMessage).into());
+        return Err(unexpected_message());
     };
     let ended = terminal.exit.map(|exit| (Box::new(exit), Duration::from_millis(terminal.ended_ms_ago)));
     Ok(DiscoveredTerminal {

@@ -7,7 +7,7 @@ use std::{
     fs::{self, File},
     io::{self, Read, Write},
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, OwnedFd},
         unix::net::UnixStream,
     },
     path::Path,
@@ -22,6 +22,7 @@ use crate::{
     sandbox::{
         cgroup::sandbox::{Killed, SandboxCgroup},
         control::connection,
+        launch::control_socket_path,
         sandbox_state,
     },
     wire,
@@ -92,10 +93,9 @@ fn end_by_socket(directory: &Path) -> Result<(), RemoveStaleError> {
 /// the backlog of a supervisor that hangs may be full.
 pub(crate) fn dial(directory: &Path) -> io::Result<UnixStream> {
     let opened = File::open(directory)?;
-    let path = format!("/proc/self/fd/{}/control.sock", opened.as_raw_fd());
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let dialled: OwnedFd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    connect(dialled.as_raw_fd(), &UnixAddr::new(path.as_str())?)?;
+    connect(dialled.as_raw_fd(), &UnixAddr::new(&control_socket_path(opened.as_fd()))?)?;
     let stream = UnixStream::from(dialled);
     stream.set_nonblocking(false)?;
     Ok(stream)
@@ -136,13 +136,14 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+    use crate::wire::launch::CONTROL_SOCKET;
 
     #[test]
     fn a_directory_goes_only_when_nobody_listens_in_it_any_more() {
         let state = tempfile::tempdir().unwrap();
         let directory = state.path().join("sbx_1");
         fs::create_dir(&directory).unwrap();
-        let listener = UnixListener::bind(directory.join("control.sock")).unwrap();
+        let listener = UnixListener::bind(directory.join(CONTROL_SOCKET)).unwrap();
         assert!(matches!(remove(&directory), Err(RemoveStaleError::Alive)));
         assert!(directory.exists(), "what may live keeps its directory");
         drop(listener);

@@ -13,9 +13,10 @@ use std::{
 use nix::errno::Errno;
 use prost::Message as _;
 
-use super::error::ScreenError;
+use super::link::ScreenError;
 use crate::{
     cgroup::Hierarchy,
+    link::{LinkError, Peer},
     proto::screen::{ScreenLaunched, ScreenPlan},
     sandbox::{
         cgroup::sandbox::SandboxCgroup,
@@ -23,7 +24,7 @@ use crate::{
             Host,
             warm_launcher::{LAUNCH_TIMEOUT, Launcher},
         },
-        unix_socket::bind_in_directory,
+        process_links::bind_in_directory,
     },
     sys::fdpass::{self, FrameReceiver},
     wire::{
@@ -84,22 +85,26 @@ pub fn launch_blocking(host: &Host, launch: &ScreenLaunch<'_>) -> Result<ScreenP
         .chain(joins.iter().map(AsFd::as_fd))
         .chain(claim.iter().map(|claim| claim.lock.as_fd()))
         .collect();
-    let frame = wire::encode(&plan, descriptors.len())?;
+    let too_long = |error| LinkError::TooLong(Peer::Screen, "the plan", error);
+    let frame = wire::encode(&plan, descriptors.len()).map_err(too_long)?;
     let launcher = host
         .program()
         .and_then(|program| Launcher::start(program, PROCESS_NAME, LAUNCH_TIMEOUT))
         .map_err(ScreenError::Start)?;
     fdpass::send(launcher.socket(), &frame, &descriptors)
         .map_err(|errno| ScreenError::Start(errno.into()))?;
-    let answer = FrameReceiver::new().receive(launcher.socket())?.ok_or(ScreenError::Lost)?;
-    let launched = ScreenLaunched::decode(&answer.message[..]).map_err(|_| ScreenError::UnexpectedMessage)?;
+    let answer = FrameReceiver::new().receive(launcher.socket());
+    let answer = answer.map_err(|error| LinkError::Receive(Peer::Screen, error))?;
+    let answer = answer.ok_or(LinkError::Lost(Peer::Screen))?;
+    let unexpected = || LinkError::UnexpectedMessage(Peer::Screen);
+    let launched = ScreenLaunched::decode(&answer.message[..]).map_err(|_| unexpected())?;
     if launched.failed_step != 0 {
         return Err(ScreenError::Setup {
             step: launched.failed_step,
             errno: Errno::from_raw(launched.errno),
         });
     }
-    let process = answer.descriptors.into_iter().next().ok_or(ScreenError::UnexpectedMessage)?;
+    let process = answer.descriptors.into_iter().next().ok_or_else(unexpected)?;
     launcher.reap();
     Ok(ScreenProcess { process })
 }

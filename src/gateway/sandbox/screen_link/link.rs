@@ -1,33 +1,52 @@
-//! The link to one screen process: its terminals, their pictures, and who waits for the next.
+//! The link to one screen process: its terminals, the memory with their pictures, and who waits for the next.
 
 use std::{
     collections::HashMap,
     fmt,
-    os::fd::{AsFd, OwnedFd},
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::FileExt as _,
+    },
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use nix::errno::Errno;
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, SealFlag, fcntl},
+    sys::memfd::{MFdFlags, memfd_create},
+};
 use prost::bytes::Bytes;
 use tokio::{io::Interest, sync::watch};
 
-use super::{connection::ScreenConnection, error::ScreenError, memory::PictureMemory};
 use crate::{
     display::{
         continuation::Continuation,
-        picture::{self, Picture},
-        reader,
+        picture::{self, FILE_BYTES, Picture, PictureError},
+        reader::{self, Memory, ReadPictureError},
         row::Row,
         size::ScreenSize,
     },
+    link::{Connection, LinkError, Peer},
     proto::screen::{
-        AddTerminal, Answers, GetScrollback, Publish, Published, RemoveTerminal, Resize, SetNotifier, Watch,
-        from_screen::Message, to_screen::Request,
+        AddTerminal, Answers, FromScreen, GetScrollback, Hello, Publish, Published, RemoveTerminal, Resize,
+        SetNotifier, ToScreen, Watch, from_screen::Message, to_screen::Request,
     },
-    sandbox::launch,
+    sandbox::{
+        host::host_ids::HostIdError,
+        launch,
+        process_links::{self, ANSWER_TIMEOUT},
+    },
     sys::{async_fd, namespace},
+    wire::screen::VERSIONS,
 };
+
+/// Bytes that may be queued for a process that does not read.
+const MAX_QUEUED_BYTES: usize = 1 << 20;
+/// Requests that may wait for their answers.
+const MAX_WAITING: usize = 4096;
 
 /// Takes what screen processes report. Called on the link's task, so it must not wait.
 pub trait ScreenObserver: Send + Sync + fmt::Debug {
@@ -55,10 +74,47 @@ pub struct ScrollbackPage {
     pub available: u32,
 }
 
+/// Why a screen cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum ScreenError {
+    /// Its process could not be started.
+    #[error("start the screen process")]
+    Start(#[source] io::Error),
+    /// No host id is left for its process.
+    #[error("claim a host id for the screen process")]
+    Identity(#[from] HostIdError),
+    /// A step of the process's set-up failed.
+    #[error("step {step} of the screen process's set-up failed: {errno}")]
+    Setup {
+        /// As `src/sandbox/screen` numbers them.
+        step: u32,
+        /// Why.
+        errno: Errno,
+    },
+    /// It cannot be reached, or does not answer as it should.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// It answers with an error.
+    #[error("the screen process answers {0}")]
+    Refused(Errno),
+    /// The terminal has no screen.
+    #[error("the screen process does not know the terminal")]
+    UnknownTerminal,
+    /// The memory of a screen cannot be made.
+    #[error("make the memory of a screen")]
+    Memory(#[source] io::Error),
+    /// What it has published is not a screen.
+    #[error(transparent)]
+    Picture(#[from] ReadPictureError),
+    /// The scrollback that it has sent is none.
+    #[error("scrollback")]
+    Scrollback(#[from] PictureError),
+}
+
 /// A link. It ends when the process ends, and is not made again.
 #[derive(Debug)]
 pub struct ScreenLink {
-    connection: ScreenConnection,
+    connection: Connection<ToScreen, FromScreen>,
     terminals: Mutex<HashMap<String, Arc<LinkedScreen>>>,
     ended: watch::Sender<bool>,
 }
@@ -82,14 +138,39 @@ impl ScreenLink {
         process: Option<OwnedFd>,
         observer: Weak<dyn ScreenObserver>,
     ) -> Result<Arc<Self>, ScreenError> {
+        let connection = process_links::connect(Peer::Screen, socket, MAX_QUEUED_BYTES)?;
         let link = Arc::new(Self {
-            connection: ScreenConnection::connect(socket)?,
+            connection: connection.with_max_waiting(MAX_WAITING),
             terminals: Mutex::default(),
             ended: watch::Sender::new(false),
         });
         tokio::spawn(link.clone().serve(sandbox_id.to_owned(), process, observer));
-        link.connection.hello(sandbox_id).await?;
+        link.hello(sandbox_id).await?;
         Ok(link)
+    }
+
+    /// Agrees on a version.
+    async fn hello(&self, sandbox_id: &str) -> Result<(), ScreenError> {
+        let (lowest_version, highest_version) = VERSIONS;
+        let hello = Request::Hello(Hello { lowest_version, highest_version });
+        let Message::Hello(answer) = self.request(hello, &[]).await? else {
+            return Err(unexpected_message());
+        };
+        Peer::Screen.check_version(VERSIONS, answer.version)?;
+        if answer.sandbox_id != sandbox_id {
+            return Err(LinkError::WrongSandbox(Peer::Screen, answer.sandbox_id).into());
+        }
+        Ok(())
+    }
+
+    /// Sends a request and waits for its answer.
+    async fn request(&self, request: Request, descriptors: &[Arc<OwnedFd>]) -> Result<Message, ScreenError> {
+        let sequence = self.connection.next_sequence();
+        let message = ToScreen { sequence, request: Some(request) };
+        let answer = self.connection.ask(sequence, &message, descriptors)?;
+        let answer = async { answer.await.map_err(|_| LinkError::Lost(Peer::Screen)) };
+        let (answer, _) = Peer::Screen.within(ANSWER_TIMEOUT, answer).await?;
+        answer.message.ok_or_else(unexpected_message)
     }
 
     async fn serve(
@@ -98,7 +179,11 @@ impl ScreenLink {
         process: Option<OwnedFd>,
         observer: Weak<dyn ScreenObserver>,
     ) {
-        let error = self.connection.serve(|event| self.event(event, &observer)).await;
+        let error = tokio::select! {
+            error = self.receive(&observer) => error,
+            error = self.connection.keep_writing() => error,
+        };
+        self.connection.end();
         tracing::debug!(sandbox.id = %sandbox_id, %error, "the link to the screen process has ended");
         self.ended.send_replace(true);
         for (_, screen) in self.lock().drain() {
@@ -106,6 +191,24 @@ impl ScreenLink {
         }
         if let Some(process) = process {
             end(process, &error).await;
+        }
+    }
+
+    /// Passes answers to those who wait for them, and events and all pictures on, in order, until the connection ends.
+    async fn receive(&self, observer: &Weak<dyn ScreenObserver>) -> LinkError {
+        loop {
+            let (message, descriptors) = match self.connection.next().await {
+                Ok(Some(received)) => received,
+                Ok(None) => return LinkError::Lost(Peer::Screen),
+                Err(error) => return error,
+            };
+            // A message of a newer process is ignored.
+            let Some(content) = &message.message else { continue };
+            // A picture is news for all, also when the one who asked for it has given up.
+            if message.sequence == 0 || matches!(content, Message::Published(_)) {
+                self.event(content, observer);
+            }
+            self.connection.answered(message.sequence, (message, descriptors));
         }
     }
 
@@ -161,7 +264,7 @@ impl ScreenLink {
         answers_from: u64,
     ) -> Result<bool, ScreenError> {
         let memory = PictureMemory::create().map_err(ScreenError::Memory)?;
-        let descriptors = vec![Arc::new(ring), memory.file().map_err(ScreenError::Memory)?];
+        let descriptors = [Arc::new(ring), memory.file().map_err(ScreenError::Memory)?];
         let screen =
             Arc::new(LinkedScreen { memory, latest: watch::Sender::default(), read: Mutex::default() });
         self.lock().insert(terminal_id.to_owned(), screen);
@@ -171,13 +274,13 @@ impl ScreenLink {
             rows: size.rows().into(),
             answers_from,
         });
-        match self.connection.request(request, descriptors).await? {
+        match self.request(request, &descriptors).await? {
             Message::TerminalAdded(added) if added.errno == 0 => Ok(added.was_known),
             Message::TerminalAdded(added) => {
                 self.forget(terminal_id);
                 Err(ScreenError::Refused(Errno::from_raw(added.errno)))
             }
-            _ => Err(ScreenError::UnexpectedMessage),
+            _ => Err(unexpected_message()),
         }
     }
 
@@ -187,7 +290,7 @@ impl ScreenLink {
     /// [`ScreenError`].
     pub async fn set_notifier(&self, terminal_id: &str, notifier: OwnedFd) -> Result<(), ScreenError> {
         let request = Request::SetNotifier(SetNotifier { terminal_id: terminal_id.to_owned() });
-        done(self.connection.request(request, vec![Arc::new(notifier)]).await?)
+        done(self.request(request, &[Arc::new(notifier)]).await?)
     }
 
     /// Changes a screen's size.
@@ -200,7 +303,7 @@ impl ScreenLink {
             columns: size.columns().into(),
             rows: size.rows().into(),
         });
-        done(self.connection.request(request, Vec::new()).await?)
+        done(self.request(request, &[]).await?)
     }
 
     /// Removes a terminal.
@@ -210,7 +313,7 @@ impl ScreenLink {
     pub async fn remove(&self, terminal_id: &str) -> Result<(), ScreenError> {
         self.forget(terminal_id);
         let request = Request::RemoveTerminal(RemoveTerminal { terminal_id: terminal_id.to_owned() });
-        done(self.connection.request(request, Vec::new()).await?)
+        done(self.request(request, &[]).await?)
     }
 
     /// A picture that shows all that was written before.
@@ -241,19 +344,19 @@ impl ScreenLink {
                 return Ok((picture, belongs));
             }
         }
-        Err(ScreenError::UnexpectedMessage)
+        Err(unexpected_message())
     }
 
     async fn publish(&self, publish: Publish) -> Result<(u64, Arc<Picture>, Bytes), ScreenError> {
         let screen = self.screen(&publish.terminal_id)?;
-        match self.connection.request(Request::Publish(publish), Vec::new()).await? {
+        match self.request(Request::Publish(publish), &[]).await? {
             // It has been told to all.
             Message::Published(published) if published.errno == 0 => {
                 let (number, picture) = screen.picture()?;
                 Ok((number, picture, published.continuation))
             }
             Message::Published(published) => Err(ScreenError::Refused(Errno::from_raw(published.errno))),
-            _ => Err(ScreenError::UnexpectedMessage),
+            _ => Err(unexpected_message()),
         }
     }
 
@@ -271,7 +374,9 @@ impl ScreenLink {
     /// [`ScreenError`].
     pub fn arm(&self, terminal_id: &str) -> Result<(), ScreenError> {
         let seen = self.screen(terminal_id)?.latest.borrow().number;
-        self.connection.notify(Request::Watch(Watch { terminal_id: terminal_id.to_owned(), seen }))
+        let request = Some(Request::Watch(Watch { terminal_id: terminal_id.to_owned(), seen }));
+        self.connection.send(&ToScreen { sequence: self.connection.next_sequence(), request }, &[])?;
+        Ok(())
     }
 
     /// The newest picture that was published, and its number.
@@ -294,8 +399,8 @@ impl ScreenLink {
     ) -> Result<ScrollbackPage, ScreenError> {
         let request =
             Request::GetScrollback(GetScrollback { terminal_id: terminal_id.to_owned(), above, count });
-        let Message::Scrollback(answer) = self.connection.request(request, Vec::new()).await? else {
-            return Err(ScreenError::UnexpectedMessage);
+        let Message::Scrollback(answer) = self.request(request, &[]).await? else {
+            return Err(unexpected_message());
         };
         if answer.errno != 0 {
             return Err(ScreenError::Refused(Errno::from_raw(answer.errno)));
@@ -304,17 +409,16 @@ impl ScreenLink {
             return Ok(ScrollbackPage { rows: Vec::new(), available: answer.available });
         }
         if answer.rows > count || answer.marks as usize > picture::MAX_ALL_MARKS {
-            return Err(ScreenError::UnexpectedMessage);
+            return Err(unexpected_message());
         }
-        let size =
-            ScreenSize::new(answer.columns, answer.rows).map_err(|_| ScreenError::UnexpectedMessage)?;
+        let size = ScreenSize::new(answer.columns, answer.rows).map_err(|_| unexpected_message())?;
         let rows = picture::decode_rows(size, answer.marks as usize, &answer.cells)?;
         Ok(ScrollbackPage { rows, available: answer.available })
     }
 
     fn screen(&self, terminal_id: &str) -> Result<Arc<LinkedScreen>, ScreenError> {
         if self.has_ended() {
-            return Err(ScreenError::Lost);
+            return Err(LinkError::Lost(Peer::Screen).into());
         }
         self.lock().get(terminal_id).cloned().ok_or(ScreenError::UnknownTerminal)
     }
@@ -331,8 +435,8 @@ impl ScreenLink {
 }
 
 /// Waits until the process has ended, and reaps it. One that has closed the connection has ended, or has another gateway.
-async fn end(process: OwnedFd, error: &ScreenError) {
-    if !matches!(error, ScreenError::Lost) {
+async fn end(process: OwnedFd, error: &LinkError) {
+    if !matches!(error, LinkError::Lost(_)) {
         // A process that has ended needs no signal.
         let _ = namespace::kill_pidfd(process.as_fd());
     }
@@ -364,6 +468,39 @@ fn done(answer: Message) -> Result<(), ScreenError> {
     match answer {
         Message::Done(done) if done.errno == 0 => Ok(()),
         Message::Done(done) => Err(ScreenError::Refused(Errno::from_raw(done.errno))),
-        _ => Err(ScreenError::UnexpectedMessage),
+        _ => Err(unexpected_message()),
+    }
+}
+
+fn unexpected_message() -> ScreenError {
+    LinkError::UnexpectedMessage(Peer::Screen).into()
+}
+
+/// The shared memory of one screen. The gateway makes and seals it, and copies out of it: nothing that the screen process does to it can cause
+/// a fault.
+#[derive(Debug)]
+struct PictureMemory {
+    file: File,
+}
+
+impl PictureMemory {
+    fn create() -> io::Result<Self> {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = File::from(memfd_create(c"provost-screen", flags)?);
+        file.set_len(FILE_BYTES)?;
+        let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
+        Ok(Self { file })
+    }
+
+    /// To be handed to the screen process.
+    fn file(&self) -> io::Result<Arc<OwnedFd>> {
+        Ok(Arc::new(self.file.try_clone()?.into()))
+    }
+}
+
+impl Memory for PictureMemory {
+    fn copy(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(bytes, at)
     }
 }

@@ -2,12 +2,8 @@
 //!
 //! What a screen process sends or writes is believed no more than what a command prints.
 
-mod connection;
-mod error;
 mod launch;
 mod link;
-mod memory;
 
-pub use error::ScreenError;
 pub use launch::{ScreenLaunch, ScreenProcess, launch_blocking};
-pub use link::{Latest, ScreenLink, ScreenObserver, ScrollbackPage};
+pub use link::{Latest, ScreenError, ScreenLink, ScreenObserver, ScrollbackPage};

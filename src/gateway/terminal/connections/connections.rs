@@ -1,7 +1,9 @@
-//! Decides about the connections of sandboxes with the network `proxy`, by the policy in force at that moment.
+//! Decides about the connections of sandboxes with the network `proxy`, by the policy in force at that moment: those that are to be made,
+//! and whether those that are open stay so.
 //!
-//! A refusal is in the journal before it is answered, and so is a connection before it is dialled. What cannot be written down is
-//! refused.
+//! A denial is in the journal before it is answered, and so is a connection before it is dialled. What cannot be written down is
+//! refused. Before a request is given a secret, its value is masked in what the commands write that may get it back: the file of a secret may
+//! have changed since a command began, and the server may say the new value again.
 
 use std::{net::IpAddr, sync::Arc, time::SystemTime};
 
@@ -17,15 +19,16 @@ use crate::{
     policy::{
         ActivePolicy, PolicySet,
         command::rule::Decision,
-        connect::{Approved, ConnectRequest, ConnectingProgram, DialTarget, Tunnel},
-        connect_decision::{AGREEMENT_RULE, ConnectDecision, NAME_RULE},
+        connect::{Approved, ConnectRequest, ConnectRule, ConnectingProgram, DialTarget, Tunnel},
+        connect_decision::{AGREEMENT_RULE, ConnectDecision, ConnectReason, NAME_RULE},
+        profile::{Network, OnReload},
     },
     pool::Pool,
     printable,
     proto::{
         net::{
-            AboutHost, AboutOpen, Attempt, BadRequest, Denied, Dial, Disagreement, Ended, Ports, Protocol,
-            Question, Resolve, question::About, verdict::Verdict,
+            AboutHost, AboutOpen, Attempt, BadRequest, Bytes, Denied, Dial, Disagreement, Ended, Ports,
+            Protocol, Question, Resolve, question::About, verdict::Verdict,
         },
         v1::ConnectDenial,
     },
@@ -33,23 +36,28 @@ use crate::{
         governing::Governing,
         net_link::{Asker, Authorities, ConnectionObserver, ConnectionOrigin, Judged, NetOwner},
     },
+    session::{Principal, Session, SessionId},
     terminal::{
-        audit::recorder::Recorder,
         connections::{
-            attempt::{OPENED_TLS, OpenConnection, Wanted, bounded, http_request, port, principal, record},
-            bytes::ConnectBytes,
-            grants::ConnectGrants,
-            questions::ConnectQuestions,
+            attempt::{
+                ConnectBytes, OPENED_TLS, OpenConnection, Wanted, bounded, http_request, port, principal,
+                record,
+            },
+            questions::{
+                Answered, AskedPlace, ConnectGrant, ConnectGrants, ConnectQuestion, ConnectQuestions,
+            },
             tls::{self, CREDENTIAL_RULE},
         },
         counters::TerminalCounters,
-        id::TerminalId,
+        recorder::Recorder,
+        registry::Registry,
         secrets::redactor::KnownSecrets,
-        state::{registry::Registry, terminal::Terminal},
+        spec::TerminalId,
+        state::Terminal,
     },
 };
 
-/// The names of refusals that no rule of a file makes.
+/// The names of denials that no rule of a file makes.
 const REQUEST_RULE: &str = "network.request";
 pub(in crate::terminal) const JOURNAL_RULE: &str = "network.journal";
 pub(in crate::terminal) const BYTES_RULE: &str = "network.max_bytes";
@@ -242,7 +250,7 @@ impl Connections {
         }
     }
 
-    /// What a name may be used for. Only a refusal is written down: a name is nothing before it is connected to.
+    /// What a name may be used for. Only a denial is written down: a name is nothing before it is connected to.
     async fn ports(&self, wanted: Wanted<'_>, name: &HostName) -> Verdict {
         let policy = self.policy.current();
         let decided = policy.connect_ports(&principal(wanted.owner), &wanted.owner.profile, name);
@@ -367,11 +375,11 @@ impl Connections {
             ..record(wanted)
         });
         // It is refused all the same when it cannot be written.
-        let _ = self.recorder.record_refusal(&record).await;
+        let _ = self.recorder.record_denial(&record).await;
         Verdict::Denied(Denied { rule: rule.to_owned(), reason })
     }
 
-    /// Counts a refusal, for its terminal too: of a request, or of the connection.
+    /// Counts a denial, for its terminal too: of a request, or of the connection.
     pub(in crate::terminal) fn count_denial(
         &self,
         wanted: Wanted<'_>,
@@ -398,5 +406,211 @@ impl Connections {
     fn terminal(&self, owner: &NetOwner, id: Option<&str>) -> Option<Arc<Terminal>> {
         let terminal = TerminalId::parse(id?).and_then(|id| self.registry.get(id))?;
         (terminal.session.id.to_string() == owner.session_id).then_some(terminal)
+    }
+}
+
+impl Connections {
+    /// Waits for a person's answer. The word for a yes, or why there is none.
+    pub(in crate::terminal) async fn ask(
+        &self,
+        wanted: Wanted<'_>,
+        (policy, place): (&PolicySet, &AskedPlace),
+        by: &ConnectDecision,
+        addresses: &[IpAddr],
+    ) -> Result<String, String> {
+        let sandbox = wanted.owner.sandbox_id.clone();
+        let asking = policy.connect_rules().iter().find(|rule| rule.id == by.reason.rule());
+        let request = match asking.is_some_and(ConnectRule::is_about_requests) {
+            true => format!("{} {}", bounded(&wanted.attempt.method), bounded(wanted.path)),
+            false => String::new(),
+        };
+        let question = ConnectQuestion {
+            sandbox: sandbox.clone(),
+            terminals: self.asking_terminals(wanted),
+            host: place.host.clone(),
+            port: place.port,
+            addresses: addresses.to_vec(),
+            request,
+            rule: by.reason.rule().to_owned(),
+            reason: match &by.reason {
+                ConnectReason::Rule(_, Some(reason)) => reason.clone(),
+                ConnectReason::Rule(_, None)
+                | ConnectReason::Default
+                | ConnectReason::NotPublic(..)
+                | ConnectReason::HiddenRequests
+                | ConnectReason::SocketNotLetIn => String::new(),
+            },
+            generation: policy.generation(),
+            record: Record::Connection(ConnectionRecord {
+                verdict: RecordedVerdict::Ask,
+                rule: Some(by.reason.rule().to_owned()),
+                address: addresses.first().map(ToString::to_string),
+                ..record(wanted)
+            }),
+        };
+        match self.questions.ask(question, wanted.asker).await {
+            Answered::Refused(reason) => Err(reason),
+            // It was for another policy.
+            Answered::Approved if self.policy.current().generation() != policy.generation() => {
+                Err("the policy was replaced while it waited for a person".to_owned())
+            }
+            Answered::Approved => Ok(self.grants.give(ConnectGrant {
+                sandbox,
+                destination: place.text.clone(),
+                generation: policy.generation(),
+                addresses: addresses.to_vec(),
+            })),
+        }
+    }
+
+    /// The terminal of a connection; where it is not known, all that run in its session: it may be of any of them.
+    fn asking_terminals(&self, wanted: Wanted<'_>) -> Vec<Arc<Terminal>> {
+        match wanted.terminal {
+            Some(terminal) => vec![terminal.clone()],
+            None => self.running_terminals(wanted),
+        }
+    }
+}
+
+impl Connections {
+    /// The generation of the policy, if the profile has connections closed that it does not allow.
+    pub(in crate::terminal) fn closes_on_reload(&self, owner: &NetOwner) -> Option<u64> {
+        let policy = self.policy.current();
+        let (_, profile) = policy.profile(Some(&owner.profile))?;
+        (profile.network.on_reload == OnReload::Close).then(|| policy.generation())
+    }
+
+    /// Whether an open connection stays open. One that a person has approved does where a rule only asks.
+    pub(in crate::terminal) async fn judge_open(
+        &self,
+        wanted: Wanted<'_>,
+        (policy, request): (&PolicySet, &ConnectRequest<'_>),
+        OpenConnection { id, address, grant }: OpenConnection<'_>,
+    ) -> Verdict {
+        let target = address.and_then(|one| {
+            Some(DialTarget { address: one.address.parse().ok()?, is_hosts_own: one.is_hosts_own })
+        });
+        let stays = |decided: &ConnectDecision| match decided.decision {
+            Decision::Allow => true,
+            Decision::Ask => grant.is_some(),
+            Decision::Deny => false,
+        };
+        let by_name = policy.connect_name(request);
+        if !stays(&by_name) {
+            return self.close(wanted, id, &by_name, target.map(|target| target.address)).await;
+        }
+        let Some(target) = target else { return Verdict::Denied(Denied::default()) };
+        let by_address = policy.connect_address(request, target);
+        match stays(&by_address) {
+            true => Verdict::Resolve(Resolve::default()),
+            false => self.close(wanted, id, &by_address, Some(target.address)).await,
+        }
+    }
+
+    pub(in crate::terminal) async fn close(
+        &self,
+        wanted: Wanted<'_>,
+        connection: &str,
+        by: &ConnectDecision,
+        address: Option<IpAddr>,
+    ) -> Verdict {
+        self.deny_allowed(wanted, connection, (by.reason.rule(), &by.reason.text()), address).await
+    }
+
+    /// Denies what was allowed before.
+    pub(in crate::terminal) async fn deny_allowed(
+        &self,
+        wanted: Wanted<'_>,
+        connection: &str,
+        (rule, reason): (&str, &str),
+        address: Option<IpAddr>,
+    ) -> Verdict {
+        let (rule, reason) = (rule.to_owned(), reason.to_owned());
+        self.count_denial(wanted, &rule, &reason, false);
+        let record = Record::Connection(ConnectionRecord {
+            rule: Some(rule.clone()),
+            reason: reason.clone(),
+            address: address.map(|address| address.to_string()),
+            connection: ulid::Ulid::from_string(connection).ok().map(|id| id.to_string()),
+            ..record(wanted)
+        });
+        // It is closed all the same when that cannot be written.
+        let _ = self.recorder.record_denial(&record).await;
+        Verdict::Denied(Denied { rule, reason })
+    }
+
+    /// The bytes that the connections of a session may carry; `None`: any number.
+    pub(in crate::terminal) fn max_bytes(&self, owner: &NetOwner) -> Option<u64> {
+        self.policy.current().profile(Some(&owner.profile))?.1.network.max_bytes
+    }
+
+    /// Some more bytes for the connections of a sandbox.
+    pub(in crate::terminal) fn allow_bytes(&self, owner: &NetOwner) -> Verdict {
+        // As many as may be asked for at once, where the policy does not bound them any more.
+        let more = match (self.max_bytes(owner), self.session(owner)) {
+            (max_bytes, Some(session)) => self.bytes.allow(&session, max_bytes.unwrap_or(u64::MAX)),
+            (_, None) => None,
+        };
+        match more {
+            Some(count) => Verdict::Bytes(Bytes { count }),
+            None => Verdict::Denied(Denied { rule: BYTES_RULE.to_owned(), reason: String::new() }),
+        }
+    }
+
+    /// Why another connection may not be made; `None`: it may.
+    pub(in crate::terminal) fn bytes_are_spent(&self, owner: &NetOwner, left: u64) -> Option<String> {
+        let max_bytes = self.max_bytes(owner)?;
+        let session = SessionId::parse(&owner.session_id)?;
+        (!self.bytes.has_more(session, max_bytes, left))
+            .then(|| format!("the session has carried all of its {max_bytes} bytes"))
+    }
+
+    /// The session, while a terminal of it is there.
+    pub(in crate::terminal) fn session(&self, owner: &NetOwner) -> Option<Arc<Session>> {
+        let id = SessionId::parse(&owner.session_id)?;
+        let terminals = self.registry.list(Principal { uid: owner.uid }, Some(id));
+        terminals.first().map(|terminal| terminal.session.clone())
+    }
+}
+
+impl Connections {
+    /// Masks these values in the output of all commands of the session that can reach the proxy: a request says which terminal it belongs
+    /// to, and any of them can say another. An error says why that is not possible: the request is refused then.
+    pub(in crate::terminal) fn mask_values(
+        &self,
+        wanted: Wanted<'_>,
+        values: &[Vec<u8>],
+    ) -> Result<(), String> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        for terminal in self.running_terminals(wanted) {
+            let spec = &terminal.spec;
+            // Commands of another profile have another loopback.
+            let can_ask =
+                spec.network == Network::Proxy.name() && spec.profile.as_str() == wanted.owner.profile;
+            let Some(live) = terminal.live().filter(|_| can_ask) else { continue };
+            // Masking works on a stream of bytes; a reader of the screen would see it.
+            if terminal.pty_size().is_some() && !live.masker.masks_any() {
+                return Err(
+                    "its secret could not be read when a command of the session began, whose screen \
+                            cannot be masked"
+                        .to_owned(),
+                );
+            }
+            for value in values {
+                live.masker.add(value).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that run in the session of a connection.
+    pub(in crate::terminal) fn running_terminals(&self, wanted: Wanted<'_>) -> Vec<Arc<Terminal>> {
+        let Some(session) = SessionId::parse(&wanted.owner.session_id) else { return Vec::new() };
+        let principal = Principal { uid: wanted.owner.uid };
+        let mut terminals = self.registry.list(principal, Some(session));
+        terminals.retain(|terminal| !terminal.stage().is_over());
+        terminals
     }
 }

@@ -10,7 +10,7 @@ use crate::{
     sandbox::agent_link::{AgentOwner, SignatureObserver, SignatureRequest, SignatureVerdict},
     session::Principal,
     ssh_agent::HostKey,
-    terminal::audit::recorder::Recorder,
+    terminal::recorder::Recorder,
 };
 
 /// The lines of the profile that decide.
@@ -44,7 +44,7 @@ impl Signatures {
         }
         tracing::info!(sandbox.id = %owner.sandbox_id, reason = %record.reason, "a request to the SSH agent is refused");
         // It is refused all the same when it cannot be written.
-        let _ = self.recorder.record_refusal(&Record::Signature(record)).await;
+        let _ = self.recorder.record_denial(&Record::Signature(record)).await;
         SignatureVerdict::Denied
     }
 }

@@ -177,7 +177,7 @@ impl Connections {
 
     /// What was allowed has failed: it is refused after all, and ends.
     async fn end_socket(&self, wanted: Wanted<'_>, id: String, failure: &str, began: Instant) -> Verdict {
-        let refused = self.refuse_allowed(wanted, &id, (SOCKET_RULE, failure), None).await;
+        let refused = self.deny_allowed(wanted, &id, (SOCKET_RULE, failure), None).await;
         let ended = Ended {
             attempt: Some(wanted.attempt.clone()),
             connection_id: id,

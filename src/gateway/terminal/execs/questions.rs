@@ -22,8 +22,8 @@ use crate::{
     proto::gate::answer::Verdict,
     sandbox::gate_link::GateLink,
     terminal::{
-        audit::approval_records,
-        state::{person_wait::PersonWait, terminal::Terminal},
+        records,
+        state::{PersonWait, Terminal},
     },
 };
 
@@ -87,7 +87,7 @@ impl ExecQuestions {
 
     /// The record of a question that is about to be put.
     pub(in crate::terminal) fn record(&self, request: &ApprovalRequest) -> Record {
-        approval_records::requested(request, self.approvals.expiry())
+        records::approval_requested(request, self.approvals.expiry())
     }
 
     /// Puts a question, and answers the gate when it has ended.

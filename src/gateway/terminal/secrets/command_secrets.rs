@@ -197,9 +197,8 @@ fn value(file: File) -> Result<Vec<u8>, SecretFault> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::PathBuf};
-
     use super::*;
+    use std::{fs, path::PathBuf};
 
     fn file(directory: &Path, content: &[u8], mode: u32) -> PathBuf {
         let path = directory.join(format!("{mode:o}-{}", content.len()));

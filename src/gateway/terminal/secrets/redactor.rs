@@ -14,14 +14,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{
-    command_secrets::{self, SecretFault},
-    redact,
-};
 use crate::{
     journal::Record,
     masking::{Masker, SECRET_MAX_BYTES, SECRET_MIN_BYTES},
     policy::PolicySet,
+    terminal::secrets::{
+        command_secrets::{self, SecretFault},
+        redact,
+    },
 };
 
 /// Values of one secret that are known: the one that is in its file, and those that were before it.

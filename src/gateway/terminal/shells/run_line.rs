@@ -8,33 +8,28 @@ use std::{path::Path, sync::Arc, time::Duration};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
+    journal::Record,
     kept_shell::ShellKind,
     policy::{
-        AbsPath, CommandSpec, EvaluationTrace, OverflowMode, Permit, Request, StdinSource,
+        AbsPath, CommandSpec, OverflowMode, Permit, Request, StdinSource,
+        command::shell::{Dialect, Word, parse},
         profile::{CgroupLimits, Network},
     },
     sandbox::{gate::SandboxGate, handle::Sandbox, requests::GateLine},
     terminal::{
-        approve::CallerGuard,
-        audit::records,
-        context::TerminalContext,
+        approvals::CallerGuard,
         control::{self, EndOfInput},
         errors::{CreateError, OperationError, RunLineError},
-        evaluation,
+        kept_shell::{KeptShell, NoTurn, ShellKnowledge, Turn},
+        permit, records,
         shells::{
-            driver::LineDriver,
-            editing::switches_line_editing,
-            line_end::LineProgress,
-            running_line::RunningLine,
-            terminal::{self, PromptState},
+            driver::{self, LineDriver, PromptState},
+            running_line::{LineProgress, RunningLine},
         },
-        spec::{OnAsk, ReaderKind, WhenLeft},
-        state::{
-            kept_shell::{KeptShell, NoTurn, ShellKnowledge, Turn},
-            stage::Stage,
-            terminal::Terminal,
-        },
-        steps::Requested,
+        spec::{OnAsk, ReaderKind, Requested, WhenLeft},
+        stage::Stage,
+        state::Terminal,
+        terminals::Terminals,
     },
 };
 
@@ -93,15 +88,15 @@ fn shell_of(terminal: &Terminal) -> Result<&KeptShell, OperationError> {
     terminal.kept_shell.as_ref().ok_or(OperationError::NotAKeptShell)
 }
 
-impl TerminalContext {
+impl Terminals {
     /// Runs a line. Returns when the shell is about to begin it.
-    pub(in crate::terminal) async fn run_line(
+    pub async fn run_line(
         self: &Arc<Self>,
         terminal: &Arc<Terminal>,
         new: NewLine,
     ) -> Result<RunningLine, RunLineError> {
         let shell = shell_of(terminal)?;
-        let sandbox = control::running(terminal).await?;
+        let sandbox = terminal.running().await?;
         check_sandbox(terminal, &sandbox)?;
         if shell.kind == ShellKind::Bash && switches_line_editing(&new.line) {
             return Err(RunLineError::LineEditing);
@@ -146,7 +141,7 @@ impl TerminalContext {
         Ok(RunningLine::new(of, id, followed))
     }
 
-    /// Judges a line, records that it may run, and tells the gate.
+    /// Gets a permit for a line, records that it may run, and tells the gate.
     async fn permit_line(
         self: &Arc<Self>,
         terminal: &Arc<Terminal>,
@@ -158,11 +153,10 @@ impl TerminalContext {
             return Err(CreateError::Draining.into());
         }
         let session = &terminal.session;
-        let session_guard = session.enter().ok_or(CreateError::SessionClosing)?;
+        let _entered = session.enter().ok_or(CreateError::SessionClosing)?;
         let request = self.request_of(terminal, kind, &new.line)?;
         let mut requested = Requested {
             session: session.clone(),
-            session_guard,
             request,
             labels: terminal.spec.labels.clone(),
             kept_shell: None,
@@ -170,21 +164,18 @@ impl TerminalContext {
             when_left: WhenLeft::RunsOn,
             request_id: None,
             on_ask: new.on_ask,
+            time_limit: new.time_limit,
             given_input: None,
-            trace: EvaluationTrace::default(),
-            approval_id: None,
-            ask_record: None,
         };
         let (caller, _guard) = CallerGuard::begin(new.time_limit);
-        let permit =
-            self.permit(&mut requested, &caller).await.inspect_err(|_| self.counters().refused.inc())?;
-        check_effects(terminal, &permit).inspect_err(|_| self.counters().refused.inc())?;
-        let bytes = evaluation::command_bytes(&requested.request);
-        self.recorder().check_share(session.principal, bytes).map_err(CreateError::from)?;
-        let Requested { request, trace, approval_id, ask_record, .. } = &requested;
-        let mut decision = records::allowed(session, terminal.id, request, &permit, trace);
-        records::with_approval(&mut decision, *approval_id, *ask_record);
-        self.known_secrets().redactor(&self.policy().current()).redact(&mut decision);
+        let permitted = self.permit(&mut requested, &caller).await;
+        let (permit, mut decision) = permitted.inspect_err(|_| self.counters.refused.inc())?;
+        check_effects(terminal, &permit).inspect_err(|_| self.counters.refused.inc())?;
+        let bytes = permit::command_bytes(&requested.request);
+        self.recorder.check_share(session.principal, bytes).map_err(CreateError::from)?;
+        decision.terminal = Some(terminal.id.to_string());
+        let mut decision = Record::Decision(decision);
+        self.known_secrets.redactor(&self.policy.current()).redact(&mut decision);
         terminal.record_before([&decision]).await.map_err(CreateError::from)?;
         let shell = terminal.live().map(|live| live.started.pid).ok_or(OperationError::Ended)?;
         let (id, principal) = (terminal.id.to_string(), session.principal.to_string());
@@ -200,7 +191,7 @@ impl TerminalContext {
         // What the shell says can only choose between the caller's own directories; the gate sees the real one.
         let cwd = terminal.kept_shell.as_ref().and_then(|shell| AbsPath::parse(&shell.cwd()).ok());
         let cwd = cwd.filter(|cwd| session.roots.iter().any(|root| cwd.is_within(root)));
-        let policy = self.policy().current();
+        let policy = self.policy.current();
         let profile = policy.profile(Some(spec.profile.as_str())).map(|(_, profile)| profile.shell.clone());
         let is_profile_shell = profile.as_deref().is_some_and(|shell| shell == Path::new(&spec.command));
         let command = match is_profile_shell {
@@ -230,7 +221,7 @@ impl TerminalContext {
     }
 
     /// Writes to what a line runs.
-    pub(in crate::terminal) async fn write_line_input(
+    pub async fn write_line_input(
         &self,
         terminal: &Terminal,
         line_id: &str,
@@ -240,17 +231,14 @@ impl TerminalContext {
         if shell_of(terminal)?.line_id().as_deref() != Some(line_id) {
             return Err(OperationError::LineOver);
         }
-        control::write_stdin(terminal, None, data, end).await.map(drop)
+        terminal.write_stdin(None, data, end).await.map(drop)
     }
 
     /// Sends SIGINT to what runs in the foreground of a kept shell.
-    pub(in crate::terminal) async fn interrupt_line(
-        &self,
-        terminal: &Terminal,
-    ) -> Result<(), OperationError> {
+    pub async fn interrupt_line(&self, terminal: &Terminal) -> Result<(), OperationError> {
         let shell = shell_of(terminal)?;
-        let sandbox = control::running(terminal).await?;
-        self.recorder().record_or_count(&records::signal_sent(terminal.subject(), libc::SIGINT));
+        let sandbox = terminal.running().await?;
+        self.recorder.record_or_count(&records::signal_sent(terminal.subject(), libc::SIGINT));
         control::answered(sandbox.signal_foreground(terminal.id.to_string(), libc::SIGINT).await)?;
         shell.set_interrupted();
         if let Ok(turn) = shell.try_turn() {
@@ -260,20 +248,17 @@ impl TerminalContext {
     }
 
     /// What a kept shell does.
-    pub(in crate::terminal) async fn shell_status(
-        &self,
-        terminal: &Arc<Terminal>,
-    ) -> Result<ShellStatus, OperationError> {
+    pub async fn shell_status(&self, terminal: &Arc<Terminal>) -> Result<ShellStatus, OperationError> {
         let shell = shell_of(terminal)?;
         let line_id = shell.line_id();
         let activity = match terminal.wait_settled().await {
             Stage::Finished(_) | Stage::Released(_) => ShellActivity::Ended,
-            Stage::Created | Stage::Running => match terminal::foreground(terminal).await {
+            Stage::Created | Stage::Running => match driver::foreground(terminal).await {
                 Err(OperationError::Ended) => ShellActivity::Ended,
                 Err(error) => return Err(error),
                 Ok(_) if line_id.is_none() && shell.has_line_to_begin() => ShellActivity::Busy,
                 Ok(foreground) if line_id.is_none() && foreground.is_leader => {
-                    match terminal::prompt_state(terminal).await {
+                    match driver::prompt_state(terminal).await {
                         PromptState::NoMarks | PromptState::AtPrompt => ShellActivity::Idle,
                         PromptState::Elsewhere if foreground.is_reading => ShellActivity::WaitingForInput,
                         PromptState::Answered | PromptState::Elsewhere => ShellActivity::Busy,
@@ -329,5 +314,93 @@ fn check_effects(terminal: &Terminal, permit: &Permit) -> Result<(), RunLineErro
     match needed.is_empty() {
         true => Ok(()),
         false => Err(RunLineError::OtherTerminal(needed)),
+    }
+}
+
+/// The options that are line editing.
+const MODES: [&str; 2] = ["vi", "emacs"];
+
+/// Whether a line of bash switches line editing on or off.
+pub(in crate::terminal) fn switches_line_editing(line: &str) -> bool {
+    parse(line, Dialect::Bash).commands.iter().any(|command| {
+        let words: Vec<_> =
+            command.words.iter().map(|word| Word::literal(word).unwrap_or_default()).collect();
+        switches(&words)
+    })
+}
+
+fn switches(words: &[&str]) -> bool {
+    match words {
+        ["builtin" | "command", "-p" | "--", rest @ ..] | ["builtin" | "command", rest @ ..] => {
+            switches(rest)
+        }
+        ["set", options @ ..] => set_switches(options),
+        ["shopt", options @ ..] => {
+            let has = |flag| options.iter().any(|option| option.starts_with('-') && option.contains(flag));
+            has('o') && (has('s') || has('u')) && options.iter().any(|option| MODES.contains(option))
+        }
+        _ => false,
+    }
+}
+
+/// `-o NAME`, `+o NAME`, also as `-eo NAME`.
+fn set_switches(options: &[&str]) -> bool {
+    let mut takes_name = false;
+    for option in options {
+        if takes_name && MODES.contains(option) {
+            return true;
+        }
+        let is_name = std::mem::take(&mut takes_name);
+        if option.starts_with(['-', '+']) && *option != "--" {
+            takes_name = option.contains('o');
+        } else if !is_name {
+            return false;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_switches_line_editing_is_found() {
+        for line in [
+            "set -o vi",
+            "set -o emacs",
+            "set +o emacs",
+            "cd src && set -e -o pipefail -o vi",
+            "set -euo pipefail -o vi",
+            "set -eo vi",
+            "if true; then set -o \"vi\"; fi",
+            "edit() { \\set -o vi; }",
+            "builtin set -o vi",
+            "command -p set -o emacs",
+            "shopt -s -o vi",
+            "shopt -so emacs",
+            "shopt -u -o emacs",
+        ] {
+            assert!(switches_line_editing(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_only_names_it_is_not() {
+        for line in [
+            "set -o",
+            "set -euo pipefail",
+            "set -- -o vi",
+            "set vi emacs",
+            "vi file; emacs file",
+            "echo 'set -o vi' >>~/.inputrc",
+            "echo set -o vi",
+            "shopt -o vi",
+            "shopt -s extglob",
+            "bash -c 'set -o vi'",
+            "git config core.editor vi",
+        ] {
+            assert!(!switches_line_editing(line), "{line}");
+        }
     }
 }

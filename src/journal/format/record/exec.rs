@@ -1,6 +1,6 @@
 //! Records of the execs within commands, as the gates of sandboxes report them.
 //!
-//! `sandbox` and `report` come first in each: `recorded_reports` finds by them which reports are written. A gate's reports
+//! `sandbox` and `report` come first in each: `recorded` finds by them which reports are written. A gate's reports
 //! are numbered from 1 without gaps; one report can be several records.
 
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub struct ExecDeniedRecord {
     pub session: String,
     /// Whose it is.
     pub principal: String,
-    /// Of the policy at the gate, as the gateway numbered it that had sent it.
+    /// The generation of the policy at the gate, as the gateway numbered it that had sent it.
     pub generation: u64,
     /// When, by the gate's clock: nanoseconds since 1970.
     pub at_unix_ns: u64,
@@ -88,7 +88,7 @@ pub struct ExecAskedRecord {
     pub session: String,
     /// Whose it is.
     pub principal: String,
-    /// Of the policy at the gate.
+    /// The generation of the policy at the gate.
     pub generation: u64,
     /// When, by the gate's clock: nanoseconds since 1970.
     pub at_unix_ns: u64,
@@ -133,7 +133,7 @@ pub struct ExecsAllowedRecord {
     pub session: String,
     /// Whose it is.
     pub principal: String,
-    /// Of the policy at the gate.
+    /// The generation of the policy at the gate.
     pub generation: u64,
     /// Each file, arguments and rule once.
     pub execs: Vec<AllowedExecRecord>,

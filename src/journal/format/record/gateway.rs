@@ -231,7 +231,7 @@ pub struct ConnectionRecord {
     /// Rules that only watch, and that are about it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed: Vec<String>,
-    /// Of one HTTP request that was seen: its method.
+    /// The method of one HTTP request that was seen.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub method: String,
     /// Its path, without the query.

@@ -3,10 +3,8 @@
 //! Kinds and fields are only ever added; the order of the fields is the order on disk. Text that came from a caller
 //! is bounded here ([`RecordedCommand`]); the code that makes a record redacts secrets. Nothing here is judged or acted on.
 
-mod approval;
 mod command;
 mod decision;
-mod delta;
 mod exec;
 mod gateway;
 mod terminal;
@@ -15,9 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::maintenance::{Checkpoint, FileClosed, FileOpened, FilesRemoved, Finding, Unwritten};
 
-pub use approval::*;
 pub use command::{CommandLocation, JudgedCommands, MAX_COMMAND_BYTES, RecordedCommand};
-pub use decision::{DecisionRecord, ObservedDecision};
+pub use decision::*;
 pub use exec::*;
 pub use gateway::*;
 pub use terminal::*;

@@ -19,9 +19,9 @@ pub struct SpawnRecord {
     pub sandbox: String,
     /// The profile.
     pub profile: String,
-    /// Of the decision that allowed it.
+    /// The digest of the request, as in the decision that allowed it.
     pub request_digest: String,
-    /// Of the policy that allowed it.
+    /// The generation of the policy that allowed it.
     pub generation: u64,
     /// What is given to exec before the command of the decision, as `sh -c`; all of it where there is no other record.
     #[serde(default, skip_serializing_if = "RecordedCommand::is_empty")]
@@ -72,7 +72,7 @@ pub struct ReceiptRecord {
     pub no_new_privs: bool,
     /// Capability sets, as masks in hexadecimal.
     pub capabilities: BTreeMap<String, String>,
-    /// Of `/proc/PID/status`: 0 none, 2 filter.
+    /// The mode in `/proc/PID/status`: 0 none, 2 filter.
     pub seccomp_mode: u32,
     /// How many filters.
     pub seccomp_filters: u32,
@@ -151,7 +151,7 @@ pub struct WorkspaceChange {
     /// Why it could not be undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Of what was there, where it was a file.
+    /// The digest of what was there, where it was a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
 }

@@ -4,13 +4,12 @@
 
 use super::{
     super::{
-        answers::{Doubt, RuleAnswers},
         effects::{self, AffectedCommand, OwnWork},
         kinds,
         program::Resolved,
         rule::{CommandRole, Decision, Effects, Rule, RuleSubject},
         shell::{self, LineCwd, OpaqueReason, Word},
-        verdict::{DecisionReason, RuleVerdict, Unit, Unseen, cause_of},
+        verdict::{DecisionReason, Doubt, RuleAnswers, RuleVerdict, Unit, Unseen, cause_of},
     },
     Evaluator, InputForm, RuleAnswer,
 };
@@ -33,7 +32,7 @@ impl Evaluator<'_> {
             true => Doubt::Waits,
             false => Doubt::Counts,
         };
-        // Of what a command may also be, nothing is permitted, and nothing needs a permission.
+        // What a command may also be is not permitted, and needs no permission.
         let needs_none = self.is_other_reading || self.is_interpreting;
         let rules = self.context.rules.iter().filter(|rule| !needs_none || rule.decision != Decision::Allow);
         let otherwise = match (self.is_other_reading, self.is_interpreting) {

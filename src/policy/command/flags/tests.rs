@@ -1,7 +1,9 @@
 //! Which spellings of an option a rule finds, and which of them a rule that allows takes for the option.
 
-use super::super::{shell::OpaqueReason, tool_options};
-use super::*;
+use super::{
+    super::{shell::OpaqueReason, tool_options},
+    *,
+};
 
 /// The words of a line behind its program; `$` is one that is not known.
 fn words(line: &str) -> Vec<Word> {
@@ -156,4 +158,26 @@ fn what_is_not_known_may_take_a_flag_back() {
     assert_eq!(allowed("--dry-run", "git push --dry-run $"), Match::Perhaps);
     assert_eq!(allowed("--dry-run", "git push $"), Match::Perhaps);
     assert_eq!(allowed("--dry-run", "git push $ --no-dry-run"), Match::No);
+}
+
+#[test]
+fn what_stands_behind_two_dashes_is_known_by_program() {
+    let behind = |names: &[&str]| OptionSyntax::of(names.iter().copied()).behind_dashes;
+    assert_eq!(behind(&["git"]), BehindDashes::Operands);
+    assert_eq!(behind(&["find"]), BehindDashes::Options);
+    assert_eq!(behind(&["mytool"]), BehindDashes::Unknown);
+    assert_eq!(behind(&["git", "mytool"]), BehindDashes::Unknown);
+    assert_eq!(behind(&["git", "find"]), BehindDashes::Options);
+    assert_eq!(behind(&[]), BehindDashes::Unknown);
+    assert_eq!(OptionSyntax::of(["go"]).long_options, LongOptions::OneDash);
+    assert_eq!(OptionSyntax::of(["git"]).long_options, LongOptions::TwoDashes);
+}
+
+#[test]
+fn no_program_is_in_both_lists() {
+    assert_eq!(DATA.ends_options.intersection(&DATA.ends_nothing).count(), 0);
+    // An option of these may take two words, or its value without a dash before it: `jq --arg NAME VALUE`, `tar cf FILE`.
+    for program in ["jq", "tar", "zip", "ps", "ar"] {
+        assert!(!DATA.ends_options.contains(program), "{program}");
+    }
 }

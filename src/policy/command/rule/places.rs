@@ -17,7 +17,7 @@ use super::{
 /// Where the file of one command lies.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// Of a command that is written as a path: after all links, from the real directory in which it runs.
+    /// The path of a command that is written as one: after all links, from the real directory in which it runs.
     real: Option<String>,
     /// Every absolute path that leads to it: after all links, as it was found, as it is written.
     absolute: Vec<String>,

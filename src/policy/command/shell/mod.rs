@@ -6,19 +6,14 @@
 //! text. This is advice for the evaluator, never the boundary: the boundary is the sandbox.
 //!
 //! From the outside in: [`lists`] reads lists and pipelines, [`compound`] what has words of its own, [`simple`]
-//! simple commands, [`redirection`] and [`here_document`] what goes in and out, [`quoting`] words, [`expansion`] what
+//! simple commands, [`redirection`] what goes in and out, [`quoting`] words, [`expansion`] what
 //! begins with a dollar sign or a backquote; [`arithmetic`] what is taken for an expression. [`shell_state`] follows the working directory and the functions of the line.
 
-mod ansi_c;
 mod arithmetic;
-mod assignment;
 mod compound;
-mod condition;
 mod expansion;
-mod here_document;
 mod lists;
 mod parser;
-mod print;
 mod quoting;
 mod redirection;
 mod shell_state;
@@ -27,11 +22,8 @@ mod word;
 
 use std::ops::Range;
 
-#[cfg(test)]
-mod tests;
-
 use parser::Parser;
-pub use print::print;
+pub use quoting::print;
 pub(super) use word::holds_number;
 pub use word::{OpaqueReason, Word, holds_substitution};
 
@@ -56,7 +48,7 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// Of a shell, by its base name.
+    /// The dialect of a shell, by its base name.
     pub fn of(shell: &str) -> Self {
         match shell {
             "bash" | "rbash" => Self::Bash,
@@ -161,3 +153,6 @@ fn is_unseen(c: char) -> bool {
         | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{3164}' | '\u{ffa0}' | '\u{e0000}'..='\u{e007f}');
     invisible || c.is_control() || c.is_whitespace()
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,7 +42,7 @@ pub(super) struct Parser<'a> {
 #[derive(Debug)]
 pub(super) struct HereDocument {
     pub(super) delimiter: String,
-    /// Of the delimiter, so that the body is data and nothing else.
+    /// Whether the delimiter is quoted, so that the body is data and nothing else.
     pub(super) is_quoted: bool,
     /// `<<-`: tabs at the beginning of lines are taken away.
     pub(super) strips_tabs: bool,

@@ -1,8 +1,15 @@
-//! Words, with their quoting undone: plain text, quotes of every kind, and what is expanded in them.
+//! Words, with their quoting undone (plain text, quotes of every kind, and what is expanded in them), and words printed as a line that
+//! means the same.
+//!
+//! In `$'...'` only escapes whose meaning depends neither on the locale nor on the shell's version are undone. What is printed reads as
+//! what was printed. What cannot be seen is written as an escape: a person may have to evaluate the line by looking at it.
+
+use std::{fmt::Write as _, iter::Peekable, str::Chars};
 
 use super::{
-    Dialect, OpaqueReason, ansi_c,
-    parser::{ParseResult, Parser, Quoted, is_delimiter},
+    Dialect, OpaqueReason, Word, is_unseen,
+    parser::{ParseResult, Parser, Quoted, is_delimiter, is_reserved},
+    simple::takes_assignments,
     word::WordBuilder,
 };
 
@@ -214,7 +221,7 @@ impl Parser<'_> {
         if self.dialect == Dialect::Posix {
             self.mark_opaque(start, OpaqueReason::Dialect);
         }
-        match ansi_c::decode(text) {
+        match decode_ansi_c(text) {
             Some(value) => word.push_quoted(&value),
             None => word.hide(OpaqueReason::Dialect),
         }
@@ -236,4 +243,111 @@ impl Parser<'_> {
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(byte, b'_' | b'-' | b'.' | b'/' | b':' | b',' | b'@' | b'%' | b'+' | b'=')
+}
+
+/// The text of what stands between the quotes. None: a NUL, a control escape, a character that is none everywhere.
+pub(super) fn decode_ansi_c(text: &str) -> Option<String> {
+    let mut value = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            value.push(c);
+            continue;
+        }
+        if chars.peek()?.is_digit(8) {
+            value.push(ascii(number(&mut chars, 8, 3)?)?);
+            continue;
+        }
+        let escaped = match chars.next()? {
+            'a' => '\u{7}',
+            'b' => '\u{8}',
+            'e' | 'E' => '\u{1b}',
+            'f' => '\u{c}',
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            'v' => '\u{b}',
+            c @ ('\\' | '\'' | '"' | '?') => c,
+            'x' => ascii(number(&mut chars, 16, 2)?)?,
+            'u' => ascii(number(&mut chars, 16, 4)?)?,
+            'U' => ascii(number(&mut chars, 16, 8)?)?,
+            'c' => return None,
+            other => {
+                value.push('\\');
+                other
+            }
+        };
+        value.push(escaped);
+    }
+    Some(value)
+}
+
+fn number(chars: &mut Peekable<Chars<'_>>, radix: u32, most_digits: usize) -> Option<u32> {
+    let mut value = None;
+    for _ in 0..most_digits {
+        let Some(digit) = chars.peek().and_then(|c| c.to_digit(radix)) else { break };
+        chars.next();
+        value = Some(value.unwrap_or(0) * radix + digit);
+    }
+    value
+}
+
+/// A character by its number. A byte beyond ASCII is half a character, and a character beyond it depends on the
+/// locale: not worth guessing.
+fn ascii(number: u32) -> Option<char> {
+    char::from_u32(number).filter(|c| c.is_ascii() && *c != '\0')
+}
+
+/// Words as a line that means the same: quoted where they must be, and as written where they are not known.
+pub fn print(words: &[Word]) -> String {
+    let mut line = String::new();
+    for (at, word) in words.iter().enumerate() {
+        if at > 0 {
+            line.push(' ');
+        }
+        match word {
+            Word::Opaque { text, .. } => line.push_str(text),
+            Word::Literal(text) if is_plain_text(text) && !(at == 0 && is_special(text, &words[1..])) => {
+                line.push_str(text);
+            }
+            Word::Literal(text) if text.chars().any(is_unseen) => escape(text, &mut line),
+            Word::Literal(text) => {
+                line.push('\'');
+                line.push_str(&text.replace('\'', "'\\''"));
+                line.push('\'');
+            }
+        }
+    }
+    line
+}
+
+/// In the place of a command it would be a word of the grammar, or make assignments of what is not known. Quoted, it
+/// does neither.
+fn is_special(command: &str, arguments: &[Word]) -> bool {
+    is_reserved(command)
+        || (takes_assignments(command) && arguments.iter().any(|word| word.literal().is_none()))
+}
+
+fn is_plain_text(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./:,@%+".contains(&b))
+}
+
+fn escape(text: &str, line: &mut String) {
+    line.push_str("$'");
+    for c in text.chars() {
+        match c {
+            '\\' | '\'' => line.extend(['\\', c]),
+            c if is_unseen(c) => {
+                let number = u32::from(c);
+                // A String takes everything that is written to it.
+                let _ = if number < 0x80 {
+                    write!(line, "\\x{number:02x}")
+                } else {
+                    write!(line, "\\U{number:08x}")
+                };
+            }
+            c => line.push(c),
+        }
+    }
+    line.push('\'');
 }

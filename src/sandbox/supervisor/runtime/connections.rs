@@ -4,22 +4,22 @@
 //! gateway that is gone: all state can be listed again.
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd as _, OwnedFd},
     sync::Arc,
     time::Duration,
 };
 
 use nix::{errno::Errno, sys::epoll::EpollFlags};
-use prost::Message;
 
 use super::{
-    connection::{GatewayConnection, HandshakeState},
-    slot_map::{EventSource, SlotKey},
-    state::Runtime,
+    Runtime,
+    links::{GatewayConnection, HandshakeState},
+    poll::{EventSource, SlotKey},
 };
 use crate::{
-    proto::supervisor::{Done, FromSupervisor, StdinWritten, ToSupervisor, from_supervisor},
-    sys::fdpass::{Flushed, FrameReceiver, FrameSender, ReceiveStatus},
+    link::{Ended, PolledConnection},
+    proto::supervisor::{Done, FromSupervisor, StdinWritten, from_supervisor},
+    sys::fdpass::{self, Flushed},
     wire::encode,
 };
 
@@ -53,37 +53,24 @@ enum ReceiveOutcome {
 
 impl Runtime {
     pub(super) fn accept(&mut self) {
-        let socket = match self.listener.accept() {
-            Ok((socket, _)) => socket,
-            Err(error) => {
-                let errno = error.raw_os_error().map(Errno::from_raw);
-                if matches!(errno, Some(Errno::EMFILE | Errno::ENFILE)) {
-                    // The listener would stay readable: free a descriptor, accept the connection, and close it.
-                    drop(self.reserve_listener.take());
-                    drop(self.listener.accept());
-                    self.reserve_listener = self.listener.try_clone().ok();
-                }
+        let socket = match fdpass::accept(self.listener.as_fd()) {
+            Ok(socket) => socket,
+            Err(Errno::EMFILE | Errno::ENFILE) => {
+                // The listener would stay readable: free a descriptor, accept the connection, and close it.
+                drop(self.reserve_listener.take());
+                drop(self.listener.accept());
+                self.reserve_listener = self.listener.try_clone().ok();
                 return;
             }
+            Err(_) => return,
         };
-        if socket.set_nonblocking(true).is_err() {
-            return;
-        }
-        let socket = OwnedFd::from(socket);
         if self.connections.len() >= MAX_CONNECTIONS {
             return;
         }
-        let source = EventSource::Connection(self.connections.next_key());
-        if self.epoll.add(&socket, source, EpollFlags::EPOLLIN).is_err() {
-            return;
+        let token = EventSource::Connection(self.connections.next_key()).token();
+        if let Ok(frames) = PolledConnection::new(socket, self.epoll.set(), token) {
+            self.connections.insert(GatewayConnection { frames, handshake: HandshakeState::Pending });
         }
-        self.connections.insert(GatewayConnection {
-            socket,
-            receiver: FrameReceiver::new(),
-            sender: FrameSender::new(),
-            handshake: HandshakeState::Pending,
-            watches_write: false,
-        });
     }
 
     pub(super) fn connection_ready(&mut self, key: SlotKey, flags: EpollFlags) {
@@ -115,29 +102,24 @@ impl Runtime {
     /// One receive, so that no peer keeps the loop.
     fn receive(&mut self, key: SlotKey) -> ReceiveOutcome {
         let Some(connection) = self.connections.get_mut(key) else { return ReceiveOutcome::Empty };
-        match connection.receiver.fill(connection.socket.as_fd()) {
-            Ok(ReceiveStatus::Bytes(_)) => {}
-            Ok(ReceiveStatus::Nothing) => return ReceiveOutcome::Empty,
-            Ok(ReceiveStatus::End) | Err(_) => {
+        match connection.frames.fill() {
+            Ok(true) => {}
+            Ok(false) => return ReceiveOutcome::Empty,
+            Err(Ended) => {
                 self.drop_connection(key);
                 return ReceiveOutcome::Empty;
             }
         }
         loop {
             let Some(connection) = self.connections.get_mut(key) else { return ReceiveOutcome::Empty };
-            let frame = match connection.receiver.next_frame() {
-                Ok(Some(frame)) => frame,
+            match connection.frames.next_message() {
+                Ok(Some((message, descriptors))) => self.handle(key, message, descriptors),
                 Ok(None) => return ReceiveOutcome::Data,
-                Err(_) => {
+                Err(Ended) => {
                     self.drop_connection(key);
                     return ReceiveOutcome::Empty;
                 }
-            };
-            let Ok(message) = ToSupervisor::decode(&frame.message[..]) else {
-                self.drop_connection(key);
-                return ReceiveOutcome::Empty;
-            };
-            self.handle(key, message, frame.descriptors);
+            }
         }
     }
 
@@ -226,7 +208,7 @@ impl Runtime {
         if self.flush_at.is_some_and(|at| at <= self.now) {
             self.flush_at = None;
             for key in self.connections.keys() {
-                if self.connections.get(key).is_some_and(|one| one.sender.queued_bytes() > 0) {
+                if self.connections.get(key).is_some_and(|one| one.frames.queued_bytes() > 0) {
                     self.flush(key);
                 }
             }
@@ -235,32 +217,21 @@ impl Runtime {
 
     fn send(&mut self, key: SlotKey, frame: Vec<u8>, descriptors: Vec<Arc<OwnedFd>>, when: SendTiming) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        if connection.sender.queued_bytes() > MAX_QUEUED_BYTES {
+        if connection.frames.queued_bytes() > MAX_QUEUED_BYTES {
             return self.drop_connection(key);
         }
-        connection.sender.push(frame, descriptors);
-        // A full socket is flushed when epoll reports it writable.
-        if when == SendTiming::Immediate && !connection.watches_write {
+        connection.frames.push(frame, descriptors);
+        if when == SendTiming::Immediate && !connection.frames.is_full() {
             self.flush(key);
         }
     }
 
     fn flush(&mut self, key: SlotKey) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let Ok(flushed) = connection.sender.flush(connection.socket.as_fd()) else {
-            return self.drop_connection(key);
-        };
-        if flushed == Flushed::All && connection.handshake == HandshakeState::Refused {
-            return self.drop_connection(key);
-        }
-        let wants_write = flushed == Flushed::Blocked;
-        if wants_write != connection.watches_write {
-            let mut flags = EpollFlags::EPOLLIN;
-            flags.set(EpollFlags::EPOLLOUT, wants_write);
-            connection.watches_write = wants_write;
-            if self.epoll.change(&connection.socket, EventSource::Connection(key), flags).is_err() {
-                self.drop_connection(key);
-            }
+        match connection.frames.flush(self.epoll.set()) {
+            Ok(Flushed::All) if connection.handshake == HandshakeState::Refused => self.drop_connection(key),
+            Ok(Flushed::All | Flushed::Blocked) => {}
+            Err(Ended) => self.drop_connection(key),
         }
     }
 }

@@ -3,28 +3,25 @@
 //! A gate that does not answer is killed through its dead-man pipe, and the processes that it traces end with it. The loop never
 //! waits for it. What the gate evaluates is not known here.
 
-use std::os::fd::AsFd;
-
-use prost::Message as _;
+use nix::sys::epoll::EpollFlags;
 
 use super::{
-    gate_link::{GateLink, PING_INTERVAL, PONG_TIMEOUT, Ping},
-    slot_map::SlotKey,
-    state::Runtime,
+    Runtime,
+    links::{GateState, PING_INTERVAL, PONG_TIMEOUT, Ping},
+    poll::SlotKey,
 };
 use crate::{
     proto::supervisor::{
-        FromGateProcess, GateHold, GateLost, GatePing, ToGateProcess, from_gate_process,
-        from_supervisor::Message, to_gate_process,
+        GateHold, GateLost, GatePing, ToGateProcess, from_gate_process, from_supervisor::Message,
+        to_gate_process,
     },
-    sys::fdpass::ReceiveStatus,
     wire::encode,
 };
 
 impl Runtime {
     /// Sends a ping or kills a gate that has not answered, if it is time.
     pub(super) fn watch_gate(&mut self) {
-        let GateLink::Up(gate) = &mut self.gate else { return };
+        let GateState::Up(gate) = &mut self.gate else { return };
         match gate.ping {
             Ping::Unanswered(until) if until <= self.now => self.lose_gate(),
             Ping::Due(at) if at <= self.now => {
@@ -38,9 +35,9 @@ impl Runtime {
                 let ping = to_gate_process::Message::Ping(GatePing { number: gate.pinged });
                 if let Ok(frame) = encode(&ToGateProcess { message: Some(ping) }, 0) {
                     // One ping at a time: the socket has room for it.
-                    gate.sender.push(frame, Vec::new());
+                    gate.frames.push(frame, Vec::new());
                 }
-                if gate.sender.flush(gate.socket.as_fd()).is_err() {
+                if gate.frames.flush(self.epoll.set()).is_err() {
                     self.lose_gate();
                 }
             }
@@ -48,27 +45,17 @@ impl Runtime {
         }
     }
 
-    /// One receive.
-    pub(super) fn gate_ready(&mut self) {
-        let GateLink::Up(gate) = &mut self.gate else { return };
-        match gate.receiver.fill(gate.socket.as_fd()) {
-            Ok(ReceiveStatus::Bytes(_)) => {}
-            Ok(ReceiveStatus::Nothing) => return,
-            Ok(ReceiveStatus::End) | Err(_) => return self.lose_gate(),
-        }
-        loop {
-            let GateLink::Up(gate) = &mut self.gate else { return };
-            let message = match gate.receiver.next_frame() {
-                Ok(Some(frame)) => FromGateProcess::decode(&frame.message[..]).map(|decoded| decoded.message),
-                Ok(None) => return,
-                Err(_) => return self.lose_gate(),
-            };
-            match message {
-                Ok(Some(from_gate_process::Message::Pong(pong))) if pong.number == gate.pinged => {
+    pub(super) fn gate_ready(&mut self, flags: EpollFlags) {
+        let GateState::Up(gate) = &mut self.gate else { return };
+        let Ok(messages) = gate.frames.ready(self.epoll.set(), flags) else { return self.lose_gate() };
+        for (message, _) in messages {
+            let GateState::Up(gate) = &mut self.gate else { return };
+            match message.message {
+                Some(from_gate_process::Message::Pong(pong)) if pong.number == gate.pinged => {
                     gate.ping = Ping::Due(self.now + PING_INTERVAL);
                 }
-                Ok(Some(from_gate_process::Message::Hold(hold))) => self.hold_idle_clock(&hold),
-                Ok(Some(from_gate_process::Message::Pong(_)) | None) | Err(_) => return self.lose_gate(),
+                Some(from_gate_process::Message::Hold(hold)) => self.hold_idle_clock(&hold),
+                Some(from_gate_process::Message::Pong(_)) | None => return self.lose_gate(),
             }
         }
     }
@@ -87,7 +74,7 @@ impl Runtime {
 
     /// Ends the gate, if it has not ended, and reports it.
     fn lose_gate(&mut self) {
-        let GateLink::Up(gate) = std::mem::replace(&mut self.gate, GateLink::Lost) else { return };
+        let GateState::Up(gate) = std::mem::replace(&mut self.gate, GateState::Lost) else { return };
         // Best effort, because dropping this end kills it, too.
         let _ = nix::unistd::write(&gate.dead_man, &[0]);
         drop(gate);

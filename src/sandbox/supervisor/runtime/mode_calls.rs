@@ -14,10 +14,11 @@ use nix::{
     errno::Errno,
     fcntl::{OFlag, open},
     sched::CloneFlags,
-    sys::stat::Mode,
+    sys::{epoll::EpollFlags, stat::Mode},
     unistd::{Gid, Uid},
 };
 
+use super::{Runtime, poll::EventSource};
 use crate::{
     caller::{ModeCall, Viewpoint, change_mode},
     supervisor::ready::{CommandIdentity, ModeListener},
@@ -32,7 +33,7 @@ use crate::{
 /// Calls that are answered at the same time. Beyond this, callers wait in the kernel.
 const ANSWERING_MAX: usize = 16;
 /// How long an answer may take. Then its process is killed, and the caller has `ETIMEDOUT`.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+const MODE_CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The listener, and the calls that are being answered.
 #[derive(Debug)]
@@ -95,7 +96,7 @@ impl ModeCalls {
                 exit(done.map_or_else(|errno| errno as i32, |()| 0))
             }
             Ok(Cloned::Parent { pid, pidfd }) => {
-                let until = Some(now + ANSWER_TIMEOUT);
+                let until = Some(now + MODE_CALL_TIMEOUT);
                 let one = Answering { id: notified.id, process: pidfd, until };
                 self.answering.insert(pid.as_raw(), one);
             }
@@ -145,4 +146,30 @@ fn answer_for(
         Viewpoint { proc: proc.as_fd(), own_descriptors: own_descriptors.as_fd(), nonce: listener.nonce };
     let is_waiting = || seccomp_listener::is_waiting(listener.descriptor.as_fd(), notified.id);
     change_mode(&view, notified.thread, &call, is_waiting)
+}
+
+impl Runtime {
+    pub(super) fn mode_call_waits(&mut self) {
+        self.mode_calls.receive(self.now);
+        if self.mode_calls.is_full() {
+            self.listen_to_mode_calls(EpollFlags::empty());
+        }
+    }
+
+    /// Whether the process answered a call.
+    pub(super) fn mode_call_ended(&mut self, reaped: &Reaped) -> bool {
+        let was_full = self.mode_calls.is_full();
+        let answered = self.mode_calls.ended(reaped);
+        if answered && was_full {
+            self.listen_to_mode_calls(EpollFlags::EPOLLIN);
+        }
+        answered
+    }
+
+    fn listen_to_mode_calls(&self, flags: EpollFlags) {
+        if let Some(listener) = self.mode_calls.listener() {
+            // It is in the set, and nothing is allocated: it cannot fail.
+            let _ = self.epoll.change(listener, EventSource::Modes, flags);
+        }
+    }
 }

@@ -1,19 +1,19 @@
-//! Copies output from the pipes of commands into their rings.
+//! Copies output from the pipes of commands into their rings, and notifies gateways and the screen process of it.
 //!
 //! At most [`READS_PER_TURN`] reads for each pipe in a turn; unread bytes make the pipe readable again.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::{errno::Errno, sys::epoll::EpollFlags};
 
 use super::{
-    slot_map::{EventSource, SlotKey},
-    state::Runtime,
-    terminal::{OutputStream, PipeState},
+    Runtime,
+    poll::{EventSource, SlotKey},
+    terminal::{OutputStream, PipeState, ScreenNotifier},
 };
 use crate::{
     output::ring::MAX_READ_BYTES,
-    proto::supervisor::{Progress, from_supervisor::Message},
+    proto::supervisor::{NotifyScreen, Progress, from_supervisor::Message},
     sys::ring::Filled,
 };
 
@@ -143,5 +143,21 @@ impl Runtime {
 
     fn output(&mut self, key: SlotKey, index: usize) -> Option<&mut OutputStream> {
         self.terminals.get_mut(key)?.outputs.get_mut(index)
+    }
+
+    /// Sets the socket by which the process that keeps a terminal's screen is notified of output. That process may not read, or be
+    /// hostile: nothing waits for it.
+    pub(super) fn notify_screen(
+        &mut self,
+        request: &NotifyScreen,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Errno> {
+        let [socket] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| Errno::EINVAL)?;
+        let key = self.key_of(&request.terminal_id)?;
+        let terminal = self.terminals.get_mut(key).ok_or(Errno::ENOENT)?;
+        let notifier = ScreenNotifier::new(socket);
+        // For what was written before.
+        terminal.screen = notifier.notify().then_some(notifier);
+        Ok(())
     }
 }

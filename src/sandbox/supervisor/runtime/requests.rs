@@ -1,18 +1,25 @@
-//! Requests of gateways and their responses.
+//! Requests of gateways and their responses, and how long a sandbox goes on to which no gateway comes.
 
-use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use nix::{
     errno::Errno,
-    sys::socket::{AddressFamily, SockFlag, SockType, socket},
+    sys::{
+        socket::{AddressFamily, SockFlag, SockType, socket},
+        stat::fstat,
+    },
 };
 use prost::Message as _;
 
 use super::{
-    connection::HandshakeState,
-    report::pty_size,
-    slot_map::SlotKey,
-    state::{Runtime, Shutdown},
+    Runtime,
+    links::HandshakeState,
+    poll::SlotKey,
+    spawn::pty_size,
     terminal::{SupervisedTerminal, TerminalPhase},
 };
 use crate::{
@@ -22,6 +29,7 @@ use crate::{
         ProxyListeners, Release, SendSignal, SessionFiles, SessionNetwork, Sockets, Stop, StopCause,
         TerminalList, ToSupervisor, from_supervisor::Message, to_supervisor::Request,
     },
+    supervisor::ready::WithoutGatewayLimits,
     sys::{pidfd::Pidfd, signals, sock_diag},
     wire::versions,
 };
@@ -38,9 +46,11 @@ const MAX_LISTED_BYTES: usize = 2 << 20;
 /// Sockets in one answer.
 const MAX_SOCKETS: u32 = 64;
 
-/// How long after its grace a shutdown waits for the last process. A gateway that asked for it waits less long and kills the sandbox then:
-/// this is for a supervisor that no gateway watches.
-const LAST_PROCESS_TIMEOUT: Duration = Duration::from_secs(12);
+/// The time between two looks at the file, once a sandbox without a gateway has waited for as long as it does if the file is gone.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// What its commands have between TERM and KILL then, at most.
+pub(super) const WITHOUT_GATEWAY_GRACE: Duration = Duration::from_secs(5);
 
 impl Runtime {
     pub(super) fn handle(&mut self, key: SlotKey, message: ToSupervisor, descriptors: Vec<OwnedFd>) {
@@ -248,16 +258,6 @@ impl Runtime {
         self.keys_by_id.get(id).copied().ok_or(Errno::ENOENT)
     }
 
-    pub(super) fn begin_shutdown(&mut self, grace: Duration, asked: Option<(SlotKey, u64)>) {
-        let give_up_at = self.now + grace.min(Duration::from_secs(3600)) + LAST_PROCESS_TIMEOUT;
-        let shutdown = self.shutdown.get_or_insert(Shutdown { requesters: Vec::new(), give_up_at });
-        shutdown.give_up_at = shutdown.give_up_at.min(give_up_at);
-        shutdown.requesters.extend(asked);
-        for key in self.terminals.keys() {
-            self.begin_stop(key, StopCause::Shutdown, grace);
-        }
-    }
-
     fn describe(&self, terminal: &SupervisedTerminal) -> HeldTerminal {
         let exit = match &terminal.phase {
             TerminalPhase::Ended(exit) => Some(exit.as_ref().clone()),
@@ -280,19 +280,53 @@ impl Runtime {
             pty: terminal.pty.as_ref().map(|pty| pty_size(pty.size)),
         }
     }
+}
 
-    /// Whether a requested shutdown is complete. Then the requesters are answered.
-    pub(super) fn is_shut_down(&mut self) -> bool {
-        let Some(shutdown) = &self.shutdown else { return false };
-        let ended = |key| self.terminals.get(key).is_none_or(SupervisedTerminal::is_ended);
-        if self.now < shutdown.give_up_at && !self.terminals.keys().into_iter().all(ended) {
+/// Since when there is no gateway, and until when the sandbox waits for one.
+///
+/// A gateway finds a sandbox by the control socket in its state directory. When the file of the socket is unlinked, none can come: then
+/// the sandbox ends after a while. How long it waits for a gateway that could come is configuration.
+#[derive(Debug)]
+pub(super) struct WithoutGateway {
+    limits: WithoutGatewayLimits,
+    since: Option<Instant>,
+    look_at: Option<Instant>,
+}
+
+impl WithoutGateway {
+    pub(super) fn new(limits: WithoutGatewayLimits) -> Self {
+        Self { limits, since: None, look_at: None }
+    }
+
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.since = Some(now);
+        self.look_at = self.limits.socket_file.as_ref().map(|_| now + self.limits.unreachable_max);
+    }
+
+    pub(super) fn end(&mut self) {
+        (self.since, self.look_at) = (None, None);
+    }
+
+    pub(super) fn next_change(&self) -> Option<Instant> {
+        let limit = self.since.zip(self.limits.max).map(|(since, max)| since + max);
+        [limit, self.look_at].into_iter().flatten().min()
+    }
+
+    /// Whether the sandbox has waited for long enough.
+    pub(super) fn is_over(&mut self, now: Instant) -> bool {
+        let Some(since) = self.since else { return false };
+        if self.limits.max.is_some_and(|max| since + max <= now) {
+            return true;
+        }
+        if self.look_at.is_none_or(|at| now < at) {
             return false;
         }
-        if let Some(shutdown) = self.shutdown.take() {
-            for (key, sequence) in shutdown.requesters {
-                self.answer_done(key, sequence, Ok(()));
-            }
-        }
-        true
+        self.look_at = Some(now + LOOK_INTERVAL.min(self.limits.unreachable_max));
+        self.limits.socket_file.as_ref().is_some_and(is_unlinked)
     }
+}
+
+/// A file that cannot be looked at is taken as there.
+fn is_unlinked(file: &OwnedFd) -> bool {
+    fstat(file).is_ok_and(|status| status.st_nlink == 0)
 }

@@ -8,27 +8,22 @@
 
 use std::{
     collections::HashSet,
-    os::fd::OwnedFd,
+    os::fd::{AsRawFd, OwnedFd},
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
+use nix::{
+    errno::Errno,
+    sys::socket::{MsgFlags, send},
+};
 
+use super::{poll::SlotKey, stdin::CommandStdin, traffic::TrafficMark};
 use crate::{
-    cgroup::{leaf::Leaf, usage::Usage},
+    cgroup::leaf::{Leaf, Usage},
     proto::supervisor::{Exit, Started, StopCause},
     sys::{pty::WindowSize, ring::RingWriter, wait::Reaped},
 };
-
-use super::{
-    screen_notifier::ScreenNotifier, slot_map::SlotKey, stdin_pipe::CommandStdin, traffic::TrafficMark,
-};
-
-/// How long a leader that was sent HUP has before it is sent it again; twice as long each time.
-const HANG_UP_INTERVAL: Duration = Duration::from_secs(2);
-
-/// No grace is longer.
-pub(super) const MAX_GRACE: Duration = Duration::from_secs(86_400);
 
 /// A command that was started and is not released.
 #[derive(Debug)]
@@ -205,19 +200,19 @@ impl SupervisedTerminal {
     }
 }
 
-impl StopState {
-    pub(super) fn new(cause: Option<StopCause>, now: Instant, grace: Duration) -> Self {
-        Self {
-            cause,
-            kill_at: now + grace.min(MAX_GRACE),
-            killed_at: None,
-            rescan_at: now,
-            signalled: HashSet::new(),
-            hang_up_again: (now + HANG_UP_INTERVAL, HANG_UP_INTERVAL * 2),
-            left_behind: EndedProcesses::default(),
-            stragglers: 0,
-            stray_scans: 0,
-            given_up: false,
-        }
+/// A socket whose other end the screen process has.
+#[derive(Debug)]
+pub(super) struct ScreenNotifier(OwnedFd);
+
+impl ScreenNotifier {
+    pub(super) fn new(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// Whether it is of further use. A socket that is full says enough. It never waits: not by the descriptor's own flags, which
+    /// others that have the socket could change.
+    pub(super) fn notify(&self) -> bool {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        matches!(send(self.0.as_raw_fd(), &[1], flags), Ok(_) | Err(Errno::EAGAIN | Errno::EINTR))
     }
 }

@@ -7,11 +7,11 @@ use std::{net::UdpSocket, os::fd::OwnedFd};
 
 use crate::{
     network::{
-        dns_server::{self, QuestionError, Reply},
+        dns::{self, QuestionError, Reply},
         name::HostName,
     },
     proto::supervisor::Unreachable,
-    supervisor::route_counters::RouteCounters,
+    supervisor::ready::RouteCounters,
 };
 
 /// Questions that are answered in one turn of the loop.
@@ -70,7 +70,7 @@ impl RefusedTraffic {
         let mut bytes = [0; QUESTION_MAX_BYTES];
         for _ in 0..QUESTIONS_PER_TURN {
             let Ok((count, from)) = resolver.recv_from(&mut bytes) else { return };
-            let answer = match dns_server::read(&bytes[..count]) {
+            let answer = match dns::read_question(&bytes[..count]) {
                 Ok(question) => {
                     self.names.add(&question.name);
                     question.reply(Reply::NoSuchName)

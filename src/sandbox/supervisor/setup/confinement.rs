@@ -1,25 +1,39 @@
-//! Drops privileges and applies landlock and seccomp, once, for the supervisor and every command.
+//! Drops privileges and applies landlock and seccomp, once, for the supervisor and every command, reads back what is in force, and hands the
+//! gate its listener and namespaces.
 //!
 //! The supervisor runs under the same rules, so they include its own needs: its cgroups, and three capabilities
 //! where commands have their own ids.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+};
 
 use caps::Capability;
-use nix::{errno::Errno, fcntl::OFlag, sys::stat::Mode};
+use nix::{
+    errno::Errno,
+    fcntl::{AT_FDCWD, OFlag},
+    sys::stat::Mode,
+};
 
-use super::{descriptors::has_gate, new_root::NewRoot, stage::StageError};
+use super::{StageError, has_gate, new_root::NewRoot};
 use crate::{
     byte_text,
     cgroup::CgroupDirectory,
-    proto::supervisor::{Identity, LandlockPlan, SandboxPlan, Stage, mount::Kind},
+    proto::supervisor::{
+        EffectiveConfinement, GateSetup, Identity, LandlockPlan, SandboxPlan, Stage, ToGateProcess,
+        mount::Kind, to_gate_process::Message,
+    },
+    supervisor::ready::SupervisedGate,
     sys::{
-        credentials,
-        file::CallNonce,
+        credentials, fdpass,
+        file::{self, CallNonce},
         landlock::{self, FileRights, Ruleset, TcpRights},
         seccomp,
+        spawn::ExecNonce,
     },
-    wire::{gate::NONCE_BYTES, launch::EXECUTABLE_PATHS_FROM},
+    wire::{encode, gate::NONCE_BYTES, launch::EXECUTABLE_PATHS_FROM},
 };
 
 /// Files of the sandbox's own ipc namespace, reached by mq_open(3) and by path.
@@ -198,4 +212,129 @@ pub fn nonce_of(plan: &SandboxPlan) -> Option<CallNonce> {
     let mut words =
         bytes.as_chunks::<{ size_of::<usize>() }>().0.iter().map(|word| usize::from_ne_bytes(*word));
     Some([words.next()?, words.next()?, words.next()?])
+}
+
+const NAMESPACES: [&str; 7] = ["user", "pid", "mnt", "ipc", "uts", "cgroup", "net"];
+
+/// CAP_KILL, CAP_SETGID, CAP_SETUID.
+const SUPERVISOR_CAPABILITY_BITS: u64 = 1 << 5 | 1 << 6 | 1 << 7;
+
+/// The index, in [`Stage::EffectiveConfinement`], of a supervisor whose memory commands could read.
+const DUMPABLE: usize = 100;
+
+/// The supervisor's cgroup as the host names it. Must be read before the supervisor has its own cgroup namespace.
+pub fn read_cgroup() -> Result<String, StageError> {
+    let text = file::read_at(AT_FDCWD, Path::new("/proc/self/cgroup"))
+        .map_err(StageError::of(Stage::EffectiveConfinement))?;
+    let text = String::from_utf8_lossy(&text);
+    let named = |prefix: &str| text.lines().find_map(|line| line.strip_prefix(prefix));
+    Ok(named("0::").unwrap_or_default().to_owned())
+}
+
+/// Compares the kernel's state with the plan, and returns what is in force.
+pub fn read_back(
+    plan: &SandboxPlan,
+    ids: &Identity,
+    landlock_abi: u32,
+    cgroup: String,
+) -> Result<EffectiveConfinement, StageError> {
+    let status = file::read_at(AT_FDCWD, Path::new("/proc/self/status"))
+        .map_err(StageError::of(Stage::EffectiveConfinement))?;
+    let status = String::from_utf8_lossy(&status);
+    if nix::sys::prctl::get_dumpable().map_err(StageError::of(Stage::EffectiveConfinement))? {
+        return Err(StageError::at(Stage::EffectiveConfinement, DUMPABLE, Errno::EPERM));
+    }
+    let kept = if ids.separate_ids { SUPERVISOR_CAPABILITY_BITS } else { 0 };
+    let filtered = plan.seccomp.as_ref().is_some_and(|plan| plan.enabled);
+    let expected = [
+        ("NoNewPrivs:", 10, 1),
+        ("CapBnd:", 16, 0),
+        ("CapInh:", 16, 0),
+        ("CapAmb:", 16, 0),
+        ("CapPrm:", 16, kept),
+        ("CapEff:", 16, kept),
+        ("Seccomp:", 10, if filtered { 2 } else { 0 }),
+    ];
+    for (index, (field, radix, wanted)) in expected.into_iter().enumerate() {
+        let found = status
+            .lines()
+            .find_map(|line| line.strip_prefix(field))
+            .and_then(|value| u64::from_str_radix(value.trim(), radix).ok());
+        // Where the gateway itself is filtered the field is 2, whatever the plan says.
+        let more_than_asked = field == "Seccomp:" && !filtered && found.is_some();
+        if found != Some(wanted) && !more_than_asked {
+            return Err(StageError::at(Stage::EffectiveConfinement, index, Errno::EPERM));
+        }
+    }
+    let has_ptys = Path::new("/dev/ptmx").exists();
+    Ok(EffectiveConfinement {
+        namespaces: read_namespaces()?,
+        landlock_abi,
+        cgroup,
+        has_ptys,
+        makes_sockets: plan.own_network,
+        reports_foreground: true,
+        holds_idle_clocks: true,
+        sets_umask: true,
+        takes_stdin: true,
+    })
+}
+
+fn read_namespaces() -> Result<HashMap<String, u64>, StageError> {
+    let directory = nix::fcntl::open(
+        "/proc/self/ns",
+        nix::fcntl::OFlag::O_PATH | nix::fcntl::OFlag::O_CLOEXEC,
+        nix::sys::stat::Mode::empty(),
+    )
+    .map_err(StageError::of(Stage::EffectiveConfinement))?;
+    let inode = |name: &str| {
+        nix::sys::stat::fstatat(directory.as_fd(), name, nix::fcntl::AtFlags::empty())
+            .map(|stat| (name.to_owned(), stat.st_ino))
+            .map_err(StageError::of(Stage::EffectiveConfinement))
+    };
+    NAMESPACES.iter().map(|name| inode(name)).collect()
+}
+
+/// The names of the namespaces in `GateSetup`, in its order.
+const GATE_NAMESPACES: [&str; 6] = ["user", "mnt", "ipc", "uts", "net", "cgroup"];
+
+/// Steps of [`Stage::Gate`] on this side; those of the gate's own set-up come before them.
+const GATE_FIRST_STEP: usize = 32;
+
+/// What the supervisor holds for its gate during set-up.
+pub(super) struct GateHandover {
+    socket: OwnedFd,
+    namespaces: Vec<OwnedFd>,
+    dead_man: (OwnedFd, OwnedFd),
+    nonce: ExecNonce,
+}
+
+impl GateHandover {
+    /// To be called when all namespaces but the one of an ordinary user's commands are made, while the host's /proc is there.
+    pub(super) fn open(plan: &SandboxPlan, socket: OwnedFd) -> Result<Self, StageError> {
+        let step = |index: usize| StageError::of_step(Stage::Gate, GATE_FIRST_STEP + index);
+        let open = |name: &&str| file::open_read(&Path::new("/proc/self/ns").join(name));
+        let namespaces = GATE_NAMESPACES.iter().map(open).collect::<Result<_, _>>().map_err(step(0))?;
+        let dead_man = nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(step(1))?;
+        let nonce = nonce_of(plan).ok_or(StageError::at(Stage::Gate, GATE_FIRST_STEP + 2, Errno::EINVAL))?;
+        Ok(Self { socket, namespaces, dead_man, nonce })
+    }
+
+    /// What must stay open until then.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.namespaces.iter().chain([&self.socket, &self.dead_man.0, &self.dead_man.1])
+    }
+
+    /// Sends all of it. From here on only the gate has the listener.
+    pub(super) fn send(self, listener: OwnedFd) -> Result<SupervisedGate, StageError> {
+        let step = |index: usize| StageError::of_step(Stage::Gate, GATE_FIRST_STEP + index);
+        let Self { socket, namespaces, dead_man: (read_end, write_end), nonce } = self;
+        let message = ToGateProcess { message: Some(Message::Setup(GateSetup {})) };
+        let descriptors: Vec<_> =
+            [&listener, &read_end].into_iter().chain(&namespaces).map(AsFd::as_fd).collect();
+        let frame = encode(&message, descriptors.len())
+            .map_err(|_| StageError::at(Stage::Gate, GATE_FIRST_STEP + 3, Errno::EMSGSIZE))?;
+        fdpass::send(socket.as_fd(), &frame, &descriptors).map_err(step(3))?;
+        Ok(SupervisedGate { socket, dead_man: write_end, nonce })
+    }
 }

@@ -3,28 +3,14 @@
 //! Each step succeeds, or ends the process with its stage, index and errno: there is no partial sandbox. The plan
 //! says what is done, in the order of the stages.
 
-mod beneath;
-mod cgroup_files;
 pub mod cgroups;
-mod commands_rights;
 mod confinement;
-mod descriptors;
-pub mod detached_mounts;
-mod effective_confinement;
-mod gate;
-mod identity;
-mod masked_proc;
-mod network_rights;
-mod new_root;
-mod overlay;
-mod pivot_root;
-pub mod proxy_listeners;
-mod refusing_resolver;
-mod session_files;
-mod stage;
-pub mod user_limits;
+pub mod identity;
+pub mod network;
+pub mod new_root;
 
 use std::{
+    collections::VecDeque,
     os::fd::{AsFd, OwnedFd},
     process::exit,
     sync::Arc,
@@ -32,24 +18,25 @@ use std::{
 };
 
 use nix::{
+    errno::Errno,
     fcntl::OFlag,
     sched::CloneFlags,
     sys::stat::{Mode, umask},
 };
 
-use self::{confinement::LandlockRules, gate::GateHandover, proxy_listeners::NameAddresses};
-pub use self::{
-    descriptors::{PlanDescriptors, has_gate},
-    identity::{MAPS_WRITTEN, WRITE_OWN_MAP, one_id},
-    stage::{OOM_SCORE_STEP, StageError},
+pub use self::identity::{MAPS_WRITTEN, WRITE_OWN_MAP, one_id};
+use self::{
+    confinement::{GateHandover, LandlockRules},
+    network::NameAddresses,
 };
-use super::{
-    ready::{CommandIdentity, ModeListener, Ready, SharedFiles, WithoutGatewayLimits},
-    route_counters::RouteCounters,
-};
+use super::ready::{CommandIdentity, ModeListener, Ready, RouteCounters, SharedFiles, WithoutGatewayLimits};
 use crate::{
-    proto::supervisor::{Identity, SandboxPlan, Stage},
-    sys::{file, keyring, loopback, oom::OwnOomScore},
+    cgroup::{CgroupDirectory, Hierarchy},
+    proto::supervisor::{Identity, SandboxPlan, Stage, StageFailure, cgroup_directory},
+    sys::{
+        file, loopback,
+        own_process::{self, OwnOomScore},
+    },
 };
 
 /// Exit code after a failed set-up. The failure was sent to the launcher.
@@ -93,12 +80,12 @@ impl PreparedNames {
     /// # Errors
     /// [`StageError`] of the loopback.
     pub fn prepare(plan: &SandboxPlan, command_gid: u32) -> Result<Self, StageError> {
-        let ports = network_rights::give(plan, command_gid);
-        let addresses = match proxy_listeners::has_proxies(plan)? {
-            true => proxy_listeners::add_name_addresses(ports),
+        let ports = network::give_low_ports(plan, command_gid);
+        let addresses = match network::has_proxies(plan)? {
+            true => network::add_name_addresses(ports),
             false => NameAddresses::Missing,
         };
-        Ok(Self { addresses, refusing: refusing_resolver::open(plan)? })
+        Ok(Self { addresses, refusing: network::open_refusing_resolver(plan)? })
     }
 }
 
@@ -143,7 +130,7 @@ fn set_up(
     permission: &OwnedFd,
     report: &OwnedFd,
 ) -> Result<(Ready, HostIdLock), StageError> {
-    let fail = |stage| stage::inject(plan, stage);
+    let fail = |stage| inject(plan, stage);
 
     // Commands must be able to enter the directories made here, whatever the gateway's umask was.
     umask(Mode::from_bits_truncate(0o022));
@@ -151,12 +138,12 @@ fn set_up(
     fail(Stage::IdMap)?;
     let granted = identity::await_id_maps(ids, permission)?;
     let ids = &granted;
-    let host_cgroup = effective_confinement::read_cgroup()?;
+    let host_cgroup = confinement::read_cgroup()?;
     fail(Stage::Identity)?;
     let score = OwnOomScore::open().map_err(StageError::of_step(Stage::Identity, OOM_SCORE_STEP))?;
     identity::become_root_of_namespace(ids)?;
     fail(Stage::Keyring)?;
-    keyring::leave_inherited().map_err(StageError::of(Stage::Keyring))?;
+    own_process::leave_inherited_keyring().map_err(StageError::of(Stage::Keyring))?;
     fail(Stage::CgroupNamespace)?;
     nix::sched::unshare(CloneFlags::CLONE_NEWCGROUP).map_err(StageError::of(Stage::CgroupNamespace))?;
     fail(Stage::SupervisorCgroup)?;
@@ -172,10 +159,10 @@ fn set_up(
     }
     let names = match network {
         NetworkMaker::Launcher(names) => names,
-        NetworkMaker::Clone => PreparedNames::prepare(plan, network_rights::own_gid(ids))?,
+        NetworkMaker::Clone => PreparedNames::prepare(plan, network::own_gid(ids))?,
     };
     let unix = std::mem::take(&mut descriptors.unix_listeners);
-    let proxy_listeners = proxy_listeners::open(plan, names.addresses, unix)?;
+    let proxy_listeners = network::open_listeners(plan, names.addresses, unix)?;
     let route_counters = plan.own_network.then(RouteCounters::open).flatten();
 
     fail(Stage::Gate)?;
@@ -193,12 +180,12 @@ fn set_up(
     } = descriptors;
     let session_network: Vec<_> = session_network.into_iter().map(Arc::new).collect();
     let mut view = new_root::build(plan, ids, binds)?;
-    cgroup_files::show(&view, &directories)
+    cgroups::show(&view, &directories)
         .map_err(StageError::of_step(Stage::Mount, plan.mounts.len() + CGROUP_FILES_STEP))?;
     fail(Stage::PivotRoot)?;
-    pivot_root::enter(&view)?;
+    new_root::enter(&view)?;
     fail(Stage::NestedNamespaces)?;
-    user_limits::limit_sandbox(ids, &view)?;
+    identity::limit_sandbox(ids, &view)?;
     identity::forbid_nested_namespaces(ids, &view)?;
     let session_files = SharedFiles { mounts: std::mem::take(&mut view.shared), lock: session_claim };
     fail(Stage::Landlock)?;
@@ -238,7 +225,7 @@ fn set_up(
         (Some(_), None) => return Err(StageError::malformed_plan()),
     };
     fail(Stage::EffectiveConfinement)?;
-    let effective_confinement = effective_confinement::read_back(plan, ids, landlock_abi, host_cgroup)?;
+    let effective_confinement = confinement::read_back(plan, ids, landlock_abi, host_cgroup)?;
 
     let ready = Ready {
         sandbox_id: plan.sandbox_id.clone(),
@@ -281,4 +268,219 @@ fn replace_standard_descriptors() -> Result<(), StageError> {
     let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
         .map_err(StageError::of(Stage::Descriptors))?;
     file::replace_standard(null.as_fd()).map_err(StageError::of(Stage::Descriptors))
+}
+
+/// The step of [`Stage::Identity`] that sets the supervisor's OOM score.
+pub const OOM_SCORE_STEP: usize = 3;
+
+/// A failed step. It carries no text: the gateway formats the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StageError {
+    stage: Stage,
+    index: u32,
+    errno: i32,
+}
+
+impl StageError {
+    /// Length of the encoded form, in bytes.
+    pub const BYTES: usize = 12;
+
+    /// A failure of a stage that has only one step.
+    #[must_use]
+    pub fn new(stage: Stage, errno: Errno) -> Self {
+        Self::at(stage, 0, errno)
+    }
+
+    /// A failure of the step with this number.
+    #[must_use]
+    pub fn at(stage: Stage, index: usize, errno: Errno) -> Self {
+        Self { stage, index: u32::try_from(index).unwrap_or(u32::MAX), errno: errno as i32 }
+    }
+
+    /// The plan lacks something, or says something that no gateway sends.
+    #[must_use]
+    pub fn malformed_plan() -> Self {
+        Self::new(Stage::Plan, Errno::EINVAL)
+    }
+
+    /// For `map_err`.
+    pub fn of(stage: Stage) -> impl Fn(Errno) -> Self {
+        move |errno| Self::new(stage, errno)
+    }
+
+    /// For `map_err`, with the step's number.
+    pub fn of_step(stage: Stage, index: usize) -> impl Fn(Errno) -> Self {
+        move |errno| Self::at(stage, index, errno)
+    }
+
+    /// The encoding for the pipe.
+    #[must_use]
+    pub fn encode(self) -> [u8; Self::BYTES] {
+        Self::join(self.stage as i32, self.index, self.errno)
+    }
+
+    /// The encoding of success.
+    #[must_use]
+    pub fn encode_success() -> [u8; Self::BYTES] {
+        Self::join(Stage::Unspecified as i32, 0, 0)
+    }
+
+    /// Decodes what came through the pipe; `None` is success.
+    #[must_use]
+    pub fn decode(bytes: [u8; Self::BYTES]) -> Option<Self> {
+        let number = |at: usize| i32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let (stage, index, errno) = (number(0), number(4), number(8));
+        if stage == Stage::Unspecified as i32 && errno == 0 {
+            return None;
+        }
+        let stage = Stage::try_from(stage).unwrap_or(Stage::Unspecified);
+        Some(Self { stage, index: index.cast_unsigned(), errno })
+    }
+
+    fn join(stage: i32, index: u32, errno: i32) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..4].copy_from_slice(&stage.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&index.to_ne_bytes());
+        bytes[8..].copy_from_slice(&errno.to_ne_bytes());
+        bytes
+    }
+}
+
+impl From<StageError> for StageFailure {
+    fn from(error: StageError) -> Self {
+        Self { stage: error.stage.into(), index: error.index, errno: error.errno }
+    }
+}
+
+/// Fails when the plan names this stage and the build has failpoints.
+#[cfg(feature = "failpoints")]
+pub(super) fn inject(plan: &SandboxPlan, stage: Stage) -> Result<(), StageError> {
+    if plan.fail_at == stage.as_str_name() { Err(StageError::new(stage, Errno::ECANCELED)) } else { Ok(()) }
+}
+
+/// Does nothing: this build has no failpoints.
+#[cfg(not(feature = "failpoints"))]
+#[allow(clippy::unnecessary_wraps)]
+pub(super) fn inject(_: &SandboxPlan, _: Stage) -> Result<(), StageError> {
+    Ok(())
+}
+
+/// The `tasks` file of a v1 cgroup. The launcher opens it, because it has the right to; the supervisor writes it.
+/// If the launcher joined, the cgroup could not be removed before the launcher exits.
+#[derive(Debug)]
+pub struct V1JoinFd {
+    pub(super) tasks: OwnedFd,
+    /// The cgroup's index in the plan.
+    pub(super) index: usize,
+}
+
+impl From<V1JoinFd> for OwnedFd {
+    fn from(file: V1JoinFd) -> Self {
+        file.tasks
+    }
+}
+
+/// The plan's descriptors, by purpose.
+#[derive(Debug)]
+pub struct PlanDescriptors {
+    /// The control listener.
+    pub listener: OwnedFd,
+    /// The file of its socket, if the sandbox is to know when that is unlinked.
+    pub socket_file: Option<OwnedFd>,
+    /// The socket on which the gate listens, if there is one.
+    pub gate_listener: Option<OwnedFd>,
+    /// The session's network namespace, and the user namespace to which it belongs if that is not the gateway's: empty where the sandbox
+    /// shares none. In the launcher those that come with the plan, in the supervisor those that it keeps.
+    pub session_network: Vec<OwnedFd>,
+    /// The cgroups, in the plan's order.
+    pub directories: Vec<CgroupDirectory>,
+    /// The sources of binds with `from_descriptor`, in the plan's order. In a privileged launch they are replaced
+    /// by detached mounts.
+    pub binds: VecDeque<OwnedFd>,
+    /// The lock on the host ids.
+    pub claim: Option<OwnedFd>,
+    /// The lock on the id that the commands of all sandboxes of the session have.
+    pub session_claim: Option<Arc<OwnedFd>>,
+    /// The v1 cgroups that the supervisor still has to join.
+    pub v1_join_fds: Vec<V1JoinFd>,
+    /// Listeners in the place of sockets of the host, in the plan's order.
+    pub unix_listeners: Vec<OwnedFd>,
+}
+
+/// Whether the plan has a gate.
+pub fn has_gate(plan: &SandboxPlan) -> bool {
+    plan.gate.is_some_and(|gate| gate.enabled)
+}
+
+impl PlanDescriptors {
+    /// Assigns the received descriptors to their purposes. Their number must be exactly what the plan says.
+    pub fn from_plan(plan: &SandboxPlan, descriptors: Vec<OwnedFd>) -> Result<Self, StageError> {
+        let mut rest = VecDeque::from(descriptors);
+        let listener = rest.pop_front().ok_or_else(StageError::malformed_plan)?;
+        let socket_file = match plan.without_gateway {
+            Some(_) => Some(rest.pop_front().ok_or_else(StageError::malformed_plan)?),
+            None => None,
+        };
+        let directories = plan
+            .cgroups
+            .iter()
+            .map(|directory| {
+                let hierarchy = match directory.hierarchy() {
+                    cgroup_directory::Hierarchy::V2 => Hierarchy::V2,
+                    cgroup_directory::Hierarchy::V1 => Hierarchy::V1,
+                    cgroup_directory::Hierarchy::Unspecified => return Err(StageError::malformed_plan()),
+                };
+                let descriptor = rest.pop_front().ok_or_else(StageError::malformed_plan)?;
+                Ok(CgroupDirectory { descriptor, hierarchy, controllers: directory.controllers.clone() })
+            })
+            .collect::<Result<_, _>>()?;
+        let gate_listener = match has_gate(plan) {
+            true => Some(rest.pop_front().ok_or_else(StageError::malformed_plan)?),
+            false => None,
+        };
+        let shared = plan.session_network.map_or(0, |network| network.descriptors as usize);
+        if shared > rest.len() {
+            return Err(StageError::malformed_plan());
+        }
+        let session_network = rest.drain(..shared).collect();
+        let count = plan.mounts.iter().filter(|mount| mount.from_descriptor).count();
+        if rest.len() < count {
+            return Err(StageError::malformed_plan());
+        }
+        let mut claims = rest.split_off(count);
+        let sockets = plan.proxy.as_ref().map_or(0, |proxy| proxy.unix_sockets.len());
+        if claims.len() < sockets {
+            return Err(StageError::malformed_plan());
+        }
+        let unix_listeners = claims.split_off(claims.len() - sockets).into();
+        let (claim, session_claim) = (claims.pop_front(), claims.pop_front().map(Arc::new));
+        if claims.is_empty() {
+            Ok(Self {
+                listener,
+                socket_file,
+                gate_listener,
+                session_network,
+                directories,
+                binds: rest,
+                claim,
+                session_claim,
+                v1_join_fds: Vec::new(),
+                unix_listeners,
+            })
+        } else {
+            Err(StageError::malformed_plan())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_survives_the_pipe() {
+        let failure = StageError::at(Stage::Mount, 7, Errno::EPERM);
+        assert_eq!(StageError::decode(failure.encode()), Some(failure));
+        assert_eq!(StageError::decode(StageError::encode_success()), None);
+    }
 }

@@ -7,32 +7,31 @@
 
 use std::{
     collections::VecDeque,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    ffi::{CStr, CString},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use nix::{
     errno::Errno,
-    fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat2},
+    fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2},
+    mount::{MntFlags, umount2},
     sys::stat::{Mode, mkdirat},
-    unistd::{Gid, Uid, fchownat},
+    unistd::{Gid, Uid, UnlinkatFlags, fchownat, unlinkat},
 };
 
-use super::{
-    beneath::{NO_SUID_NO_DEV, below_root, create_file, fs_option, is_directory, write_new},
-    commands_rights::CommandsRights,
-    detached_mounts::{is_source, scope_of},
-    masked_proc, overlay, session_files,
-    stage::StageError,
-};
+use super::{PlanDescriptors, StageError};
 use crate::{
     byte_text::to_path,
     proto::supervisor::{Identity, Mount, SandboxPlan, Stage, mount::Kind},
     sys::{
+        credentials::set_file_access_ids,
         file::c_path,
-        mount::{self, Attributes, MountScope},
+        mount::{self, Attributes, FsOption, MountScope},
+        namespace::{self, IdPair},
     },
+    wire::launch::ID_MAPPED_MOUNTS_FROM,
 };
 
 /// How often something may come in the place of what is to be covered, while the sandbox is set up.
@@ -169,7 +168,7 @@ impl NewRoot {
 
     fn tmpfs(&mut self, mount: &Mount, source: Option<OwnedFd>, ids: &Identity) -> Result<(), Errno> {
         let owner = owner_inside((mount.disk_uid, mount.disk_gid), ids);
-        let tmpfs = source.map_or_else(|| session_files::make_tmpfs(mount, owner), Ok)?;
+        let tmpfs = source.map_or_else(|| make_tmpfs(mount, owner), Ok)?;
         self.attach(tmpfs, mount)
     }
 
@@ -180,7 +179,7 @@ impl NewRoot {
         let owner = owner_inside((ids.command_uid, ids.command_gid), ids);
         let mut below = std::mem::take(&mut self.layers);
         below.push(self.detached(source, mount, ids)?);
-        let made = overlay::make(&self.root, below, mount, owner)?;
+        let made = make_overlay(&self.root, below, mount, owner)?;
         if !mount.written.is_empty() {
             self.shared.push((mount.written.clone(), Arc::new(made.written)));
         }
@@ -193,14 +192,14 @@ impl NewRoot {
         if mount.shared.is_empty() {
             return mount::attach(file_system.as_fd(), place.as_fd(), c"");
         }
-        let next = session_files::attach(file_system, mount, place.as_fd())?;
+        let next = attach_shared(file_system, mount, place.as_fd())?;
         self.shared.push((mount.shared.clone(), Arc::new(next)));
         Ok(())
     }
 
     fn proc(&mut self, mount: &Mount) -> Result<(), Errno> {
         let place = self.directory(&to_path(&mount.target))?;
-        self.proc = Some(masked_proc::mount_at(place.as_fd())?);
+        self.proc = Some(mount_masked_proc(place.as_fd())?);
         Ok(())
     }
 
@@ -410,4 +409,378 @@ struct NewEntry {
 /// Without an id of their own, commands own what the namespace's root owns.
 fn owner_inside(commands: (u32, u32), ids: &Identity) -> (u32, u32) {
     if ids.separate_ids { commands } else { (0, 0) }
+}
+
+/// Enters the new root with pivot_root(2) and makes it read-only. The old root is unmounted.
+pub fn enter(view: &NewRoot) -> Result<(), StageError> {
+    let step = |index| StageError::of_step(Stage::PivotRoot, index);
+    let root: &OwnedFd = &view.root;
+    nix::unistd::fchdir(root).map_err(step(0))?;
+    // With both arguments the same, the old root is stacked on the new one until it is unmounted (pivot_root(2),
+    // NOTES).
+    nix::unistd::pivot_root(".", ".").map_err(step(1))?;
+    nix::mount::umount2(".", MntFlags::MNT_DETACH).map_err(step(2))?;
+    nix::unistd::chdir(Path::new("/")).map_err(step(3))?;
+    mount::restrict(root.as_fd(), Attributes::READ_ONLY, MountScope::Single).map_err(step(4))
+}
+
+/// For all file systems that are not the host's own: no set-id programs, no devices.
+pub(super) const NO_SUID_NO_DEV: Attributes = Attributes::NO_SET_ID.and(Attributes::NO_DEVICES);
+
+/// Opens an object without following a link or leaving the directory.
+pub(super) fn open_beneath(directory: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    openat2(directory, name, how)
+}
+
+pub(super) fn is_directory(object: BorrowedFd<'_>) -> Result<bool, Errno> {
+    Ok(nix::sys::stat::fstat(object)?.st_mode & libc::S_IFMT == libc::S_IFDIR)
+}
+
+pub(super) fn create_file(directory: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
+    openat(directory, name, flags, Mode::from_bits_truncate(0o644))
+}
+
+pub(super) fn write_new(directory: BorrowedFd<'_>, name: &Path, mount: &Mount) -> Result<OwnedFd, Errno> {
+    let file = create_file(directory, name)?;
+    let mut rest = mount.content.as_ref();
+    while !rest.is_empty() {
+        rest = &rest[nix::unistd::write(&file, rest)?..];
+    }
+    nix::sys::stat::fchmod(&file, Mode::from_bits_truncate(mount.mode))?;
+    Ok(file)
+}
+
+/// The path relative to the root; `EINVAL` if it could lead out.
+pub(super) fn below_root(target: &Path) -> Result<&Path, Errno> {
+    let below = target.strip_prefix("/").map_err(|_| Errno::EINVAL)?;
+    if below.components().all(|part| matches!(part, std::path::Component::Normal(_))) {
+        Ok(below)
+    } else {
+        Err(Errno::EINVAL)
+    }
+}
+
+pub(super) fn fs_option(name: &'static CStr, value: &str) -> FsOption {
+    FsOption::Value(name, CString::new(value).unwrap_or_default())
+}
+
+/// The commands' rights to files, where they are not the supervisor's own.
+///
+/// With an id of its own the supervisor may not pass a directory that is private to the caller: not once it has dropped its
+/// capabilities, and before that not where the directory's group has no id in the sandbox. The commands, which have the caller's
+/// rights there, may. Only walks are done so; what is made is the supervisor's.
+#[derive(Debug)]
+pub(super) struct CommandsRights(Option<(Uid, Gid)>);
+
+impl CommandsRights {
+    pub(super) fn of(ids: &Identity) -> Self {
+        let own = (Uid::from_raw(ids.command_uid), Gid::from_raw(ids.command_gid));
+        Self(ids.separate_ids.then_some(own))
+    }
+
+    /// Looks with the supervisor's rights, and where they do not reach, with the commands'.
+    pub(super) fn walk<T>(&self, look: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+        match (look(), self.0) {
+            (Err(Errno::EACCES), Some((uid, gid))) => {
+                let found = set_file_access_ids(uid, gid).and_then(|()| look());
+                // With its own rights the supervisor has its capabilities again.
+                set_file_access_ids(Uid::from_raw(0), Gid::from_raw(0))?;
+                found
+            }
+            (found, _) => found,
+        }
+    }
+
+    /// As [`open_beneath`].
+    pub(super) fn open_beneath(&self, directory: BorrowedFd<'_>, name: &Path) -> Result<OwnedFd, Errno> {
+        self.walk(|| open_beneath(directory, name))
+    }
+}
+
+/// A tmpfs as planned, detached, whose root has this owner.
+///
+/// No two sandboxes see one another's mounts, and none can copy a mount that is attached in another. So every supervisor
+/// keeps a detached mount of each, and hands it to the next sandbox through the gateway.
+pub(super) fn make_tmpfs(planned: &Mount, (uid, gid): (u32, u32)) -> Result<OwnedFd, Errno> {
+    let options = [
+        fs_option(c"mode", &format!("{:o}", planned.mode)),
+        fs_option(c"size", &planned.size_bytes.to_string()),
+        fs_option(c"nr_inodes", &planned.inodes.to_string()),
+        fs_option(c"uid", &uid.to_string()),
+        fs_option(c"gid", &gid.to_string()),
+    ];
+    mount::make(c"tmpfs", &options, attributes(planned))
+}
+
+/// Attaches the tmpfs, and returns a detached mount of it for the next sandbox.
+fn attach_shared(source: OwnedFd, planned: &Mount, place: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let copy = |of: &OwnedFd| mount::copy(of.as_fd(), c"", MountScope::Single);
+    let restrict = |one: &OwnedFd| mount::restrict(one.as_fd(), attributes(planned), MountScope::Single);
+    match copy(&source) {
+        Ok(own) => {
+            restrict(&own)?;
+            mount::attach(own.as_fd(), place, c"")?;
+            Ok(source)
+        }
+        // Before Linux 6.15 only an attached mount can be copied. Nobody runs here who could see it unrestricted.
+        Err(Errno::EINVAL) => {
+            mount::attach(source.as_fd(), place, c"")?;
+            let next = copy(&source)?;
+            restrict(&source)?;
+            Ok(next)
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+fn attributes(planned: &Mount) -> Attributes {
+    if planned.no_exec { NO_SUID_NO_DEV.and(Attributes::NO_EXEC) } else { NO_SUID_NO_DEV }
+}
+
+/// Turns each source that came by descriptor into a detached mount, with its owner's ids mapped to the command's, and makes
+/// what the session's sandboxes will have in common: in the host's user namespace, so that each of their supervisors can write to it.
+/// Only the host's root may do that, and only outside of the sandbox's user namespace.
+///
+/// Only a privileged launcher does it.
+pub fn detach_sources(
+    plan: &SandboxPlan,
+    ids: &Identity,
+    descriptors: &mut PlanDescriptors,
+) -> Result<(), StageError> {
+    let mut given = std::mem::replace(&mut descriptors.binds, VecDeque::with_capacity(plan.mounts.len()));
+    let mut maps: Vec<((u32, u32, bool), OwnedFd)> = Vec::new();
+    for (index, planned) in plan.mounts.iter().enumerate().filter(|(_, mount)| is_source(mount, ids)) {
+        let step = StageError::of_step(Stage::Mount, index);
+        if !planned.from_descriptor {
+            let owner = (ids.command_host_uid, ids.command_host_gid);
+            descriptors.binds.push_back(make_tmpfs(planned, owner).map_err(&step)?);
+            continue;
+        }
+        let source = given.pop_front().ok_or_else(StageError::malformed_plan)?;
+        if planned.given {
+            descriptors.binds.push_back(source);
+            continue;
+        }
+        let detached = mount::copy(source.as_fd(), c"", scope_of(planned)).map_err(&step)?;
+        // The host's mounts are usually shared, so the copy must leave their peer group.
+        mount::leave_peer_group(detached.as_fd(), scope_of(planned)).map_err(&step)?;
+        if planned.idmap {
+            let owner = (planned.disk_uid, planned.disk_gid, planned.keep_owners);
+            if !maps.iter().any(|(known, _)| *known == owner) {
+                maps.push((
+                    owner,
+                    id_map_namespace(planned, ids).map_err(StageError::of(Stage::CloneNamespaces))?,
+                ));
+            }
+            for (_, namespace) in maps.iter().filter(|(known, _)| *known == owner) {
+                mount::map_ids(detached.as_fd(), namespace.as_fd())
+                    .map_err(StageError::of_step(Stage::IdMap, index + ID_MAPPED_MOUNTS_FROM as usize))?;
+            }
+        }
+        descriptors.binds.push_back(detached);
+    }
+    Ok(())
+}
+
+/// Whether set-up finds a descriptor for this mount.
+pub(super) fn is_source(mount: &Mount, ids: &Identity) -> bool {
+    let is_made = mount.kind() == Kind::Tmpfs && !mount.shared.is_empty();
+    mount.from_descriptor || (ids.privileged && is_made)
+}
+
+fn id_map_namespace(mount: &Mount, ids: &Identity) -> Result<OwnedFd, Errno> {
+    let own = IdPair { inside: mount.disk_uid, outside: ids.command_host_uid };
+    let uids = match mount.keep_owners {
+        false => namespace::map_lines(&[own]),
+        true => namespace::map_lines_with_others(own),
+    };
+    let mut gids = vec![IdPair { inside: mount.disk_gid, outside: ids.command_host_gid }];
+    let more = ids.groups.iter().filter(|group| group.disk_gid != mount.disk_gid);
+    gids.extend(more.map(|group| IdPair { inside: group.disk_gid, outside: group.host_gid }));
+    namespace::make_user_namespace(&uids, &namespace::map_lines(&gids))
+}
+
+/// Whether a planned mount takes the mounts below it along.
+pub(super) fn scope_of(mount: &Mount) -> MountScope {
+    if mount.recursive { MountScope::Recursive } else { MountScope::Single }
+}
+
+/// Where the parts are attached while the overlay is made: overlayfs takes paths, and no detached mounts before Linux 6.15.
+const BELOW: &str = ".below";
+const ABOVE: &str = ".above";
+/// What commands write, and what overlayfs needs next to it, in the tmpfs.
+const UPPER: &str = "upper";
+const WORK: &str = "work";
+
+/// An overlay, detached, and the directory that has what is written to it.
+pub(super) struct Overlay {
+    pub(super) mount: OwnedFd,
+    pub(super) written: OwnedFd,
+}
+
+/// Makes an overlay: `below` are detached mounts of the host's directories, the lowest last, and what is above them
+/// belongs to `owner`. `root` is the sandbox's new root, in which nothing runs yet.
+///
+/// Made with the power that the supervisor has over its own user namespace, and no other: below and above are reached with the
+/// rights of that namespace's root, whose ids are those of the sandbox.
+fn make_overlay(
+    root: &OwnedFd,
+    below: Vec<OwnedFd>,
+    planned: &Mount,
+    owner: (u32, u32),
+) -> Result<Overlay, Errno> {
+    let read_only = NO_SUID_NO_DEV.and(Attributes::READ_ONLY);
+    let above = make_tmpfs(planned, owner)?;
+    let mut layers = Vec::with_capacity(below.len());
+    for (index, layer) in below.into_iter().enumerate() {
+        mount::restrict(layer.as_fd(), read_only, MountScope::Single)?;
+        layers.push(Staged::attach(root, format!("{BELOW}{index}"), layer)?);
+    }
+    let above = Staged::attach(root, ABOVE.into(), above)?;
+    for name in [UPPER, WORK] {
+        mkdirat(&above.mount, name, Mode::from_bits_truncate(0o755))?;
+    }
+    let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
+    fchownat(&above.mount, UPPER, Some(uid), Some(gid), nix::fcntl::AtFlags::AT_SYMLINK_NOFOLLOW)?;
+    let options = [
+        fs_option(c"lowerdir", &layers.iter().map(Staged::path).collect::<Vec<_>>().join(":")),
+        fs_option(c"upperdir", &format!("{}/{UPPER}", above.path())),
+        fs_option(c"workdir", &format!("{}/{WORK}", above.path())),
+        // An ordinary user's overlay keeps its notes in attributes that such a user may write.
+        FsOption::Flag(c"userxattr"),
+    ];
+    let mount = mount::make(c"overlay", &options, NO_SUID_NO_DEV)?;
+    let written = open_beneath(above.mount.as_fd(), Path::new(UPPER))?;
+    // The overlay holds them all by itself.
+    layers.into_iter().try_for_each(|layer| layer.detach(root))?;
+    above.detach(root)?;
+    Ok(Overlay { mount, written })
+}
+
+/// A mount at a place of the new root that no command ever sees.
+struct Staged {
+    mount: OwnedFd,
+    name: String,
+}
+
+impl Staged {
+    fn attach(root: &OwnedFd, name: String, mount: OwnedFd) -> Result<Self, Errno> {
+        mkdirat(root, name.as_str(), Mode::from_bits_truncate(0o755))?;
+        let place = open_beneath(root.as_fd(), Path::new(&name))?;
+        mount::attach(mount.as_fd(), place.as_fd(), c"")?;
+        Ok(Self { mount, name })
+    }
+
+    fn path(&self) -> String {
+        format!("/proc/self/fd/{}", self.mount.as_raw_fd())
+    }
+
+    fn detach(self, root: &OwnedFd) -> Result<(), Errno> {
+        umount2(self.path().as_str(), MntFlags::MNT_DETACH)?;
+        unlinkat(root, self.name.as_str(), UnlinkatFlags::RemoveDir)
+    }
+}
+
+/// Mounts a new proc twice: at `place`, read-only, for the commands; and detached and writable, for the supervisor until
+/// the last write of set-up. Returns the second.
+fn mount_masked_proc(place: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let attributes = NO_SUID_NO_DEV.and(Attributes::NO_EXEC);
+    let proc = mount::make(c"proc", &[fs_option(c"hidepid", "invisible")], attributes)?;
+    mount::attach(proc.as_fd(), place, c"")?;
+    let writable = mount::copy(proc.as_fd(), c"", MountScope::Single)?;
+    mount::restrict(proc.as_fd(), Attributes::READ_ONLY, MountScope::Single)?;
+    let mut cover = None;
+    for name in MASKED_PROC_FILES {
+        mask_file(proc.as_fd(), Path::new(name), &mut cover)?;
+    }
+    let mut empty = None;
+    for name in MASKED_PROC_DIRECTORIES {
+        mask_directory(proc.as_fd(), Path::new(name), &mut empty)?;
+    }
+    Ok(writable)
+}
+
+/// Files of /proc that are about the whole machine and that no namespace limits: keys, kernel addresses, modules,
+/// memory, timers, locks, and the kernel's command line (which may hold passwords). Files that programs read to
+/// size themselves stay visible (cpuinfo, meminfo, stat, loadavg, uptime).
+const MASKED_PROC_FILES: [&str; 29] = [
+    "keys",
+    "key-users",
+    "kallsyms",
+    "modules",
+    "timer_list",
+    "sched_debug",
+    "schedstat",
+    "slabinfo",
+    "allocinfo",
+    "vmallocinfo",
+    "pagetypeinfo",
+    "latency_stats",
+    "locks",
+    "kmsg",
+    "kcore",
+    "kpagecount",
+    "kpageflags",
+    "kpagecgroup",
+    "sysrq-trigger",
+    "iomem",
+    "ioports",
+    "interrupts",
+    "bootconfig",
+    "cmdline",
+    "buddyinfo",
+    "zoneinfo",
+    "softirqs",
+    "diskstats",
+    "consoles",
+];
+
+/// Directories of /proc about the whole machine: devices, interrupts, file systems that others have mounted.
+const MASKED_PROC_DIRECTORIES: [&str; 8] = ["acpi", "asound", "bus", "driver", "fs", "ide", "irq", "scsi"];
+
+/// Mounts the null device over a file of /proc, if this kernel has it. `cover` is the first such mount, of which
+/// the others are copies.
+fn mask_file(proc: BorrowedFd<'_>, name: &Path, cover: &mut Option<OwnedFd>) -> Result<(), Errno> {
+    // Resolved through the mount that was just attached.
+    let file = match open_beneath(proc, name) {
+        Ok(file) => file,
+        Err(Errno::ENOENT) => return Ok(()),
+        Err(errno) => return Err(errno),
+    };
+    let null = match cover {
+        Some(cover) => mount::copy(cover.as_fd(), c"", MountScope::Single)?,
+        None => {
+            let null = mount::copy(AT_FDCWD, c"/dev/null", MountScope::Single)?;
+            let attributes = Attributes::NO_SET_ID.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
+            mount::restrict(null.as_fd(), attributes, MountScope::Single)?;
+            null
+        }
+    };
+    mount::attach(null.as_fd(), file.as_fd(), c"")?;
+    // Only an attached mount can be copied (open_tree(2)).
+    cover.get_or_insert(null);
+    Ok(())
+}
+
+/// Mounts an empty directory over one of /proc, if this kernel has it. `empty` is the first such mount.
+fn mask_directory(proc: BorrowedFd<'_>, name: &Path, empty: &mut Option<OwnedFd>) -> Result<(), Errno> {
+    let directory = match open_beneath(proc, name) {
+        Ok(directory) => directory,
+        Err(Errno::ENOENT) => return Ok(()),
+        Err(errno) => return Err(errno),
+    };
+    let laid = match empty {
+        Some(empty) => mount::copy(empty.as_fd(), c"", MountScope::Single)?,
+        None => {
+            let attributes = NO_SUID_NO_DEV.and(Attributes::NO_EXEC).and(Attributes::READ_ONLY);
+            mount::make(c"tmpfs", &[fs_option(c"mode", "0555"), fs_option(c"nr_inodes", "1")], attributes)?
+        }
+    };
+    mount::attach(laid.as_fd(), directory.as_fd(), c"")?;
+    empty.get_or_insert(laid);
+    Ok(())
 }

@@ -1,5 +1,0 @@
-//! Questions of the policy, put to a person.
-
-pub mod approval_prompt;
-pub mod exec_questions;
-pub mod permission_requests;
