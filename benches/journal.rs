@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use provost::journal::{
+use provost_journal::{
     AppendResult, Journal, JournalDirectory, JournalOptions, KillRequested, Record, Retention, SyncRule,
     verify,
 };

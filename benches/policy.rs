@@ -7,7 +7,7 @@ mod support;
 
 use std::{hint::black_box, time::Instant};
 
-use provost::policy::{
+use provost_policy::{
     PolicySet,
     command::{
         evaluate_rules,

@@ -16,20 +16,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use provost::{
+use provost_base::{
     display::size::ScreenSize,
     output::ring::Layout,
-    sandbox::{
-        cgroup::sandbox::SandboxCgroup,
-        host::Host,
-        screen_link::{ScreenLaunch, ScreenLink, ScreenObserver, launch_blocking},
-    },
     sandbox_program::SandboxProgram,
     sys::{
         namespace,
         ring::{Filled, RingWriter, WhenFull},
     },
     wire::screen::SOCKET_NAME,
+};
+use provost_gateway::sandbox::{
+    cgroup::SandboxCgroup,
+    host::Host,
+    screen_link::{ScreenLaunch, ScreenLink, ScreenObserver, launch_blocking},
 };
 
 const TERMINALS: usize = 50;

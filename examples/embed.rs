@@ -12,16 +12,13 @@
 use std::process::ExitCode;
 
 use agent_client_protocol_schema::v1::SessionId;
-use provost::{
-    acp::AcpTerminals,
-    gateway::{self, Config},
-};
+use provost::{Config, acp::AcpTerminals};
 use serde_json::{Value, json, value::to_raw_value};
 
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    let done = gateway::runtime().map_err(Failure::from).and_then(|runtime| runtime.block_on(play()));
+    let done = provost::runtime().map_err(Failure::from).and_then(|runtime| runtime.block_on(play()));
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -40,7 +37,7 @@ async fn play() -> Result<(), Failure> {
                 .ancestors()
                 .nth(2)
                 .map(|directory| directory.join("provost-sandbox"));
-            let gateway = gateway::embed(Config { sandbox_program: built, ..Config::embedded() }).await?;
+            let gateway = provost::embed(Config { sandbox_program: built, ..Config::embedded() }).await?;
             let done = be_a_client(gateway.uri()).await;
             gateway.close().await?;
             done

@@ -363,7 +363,7 @@ enum DecisionChoice {
 }
 
 /// Prints a record, from its line, which says the same as it was written.
-pub(in crate::cli) fn print(
+fn print(
     line: &str,
     commands: &mut CommandExpander,
     arguments: &FilterArguments,

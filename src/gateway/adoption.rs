@@ -412,7 +412,7 @@ fn probe_all(directories: Vec<PathBuf>) -> JoinSet<(PathBuf, Result<Probe, Probe
 async fn probe(directory: &Path) -> Result<Probe, ProbeError> {
     match adopt::discover(directory).await? {
         Discovered::Alive(found) => Ok(Probe::Alive(found)),
-        Discovered::Dead(_) => {
+        Discovered::Dead => {
             let sandbox = StateDirectory::name_of(directory);
             tracing::warn!(sandbox.id = %sandbox, "a sandbox has ended while no gateway was there");
             let directory = directory.to_owned();

@@ -5,16 +5,16 @@
 
 #![forbid(unsafe_code)]
 
-pub mod approval;
-pub mod grpc;
+mod approval;
+mod grpc;
 pub mod kept_cache;
-pub mod kept_shell;
-pub mod pool;
-pub mod reason;
+mod kept_shell;
+mod pool;
+mod reason;
 pub mod sandbox;
-pub mod session;
-pub mod terminal;
-pub mod workspace;
+mod session;
+mod terminal;
+mod workspace;
 
 use provost_base::{
     byte_text, cgroup, counters, display, failpoint, link, masking, output, printable, sandbox_program,
@@ -42,18 +42,24 @@ mod socket;
 mod state_directory;
 mod threads;
 
-pub use adoption::AdoptionError;
+// What a program that embeds a gateway configures: everything that the fields of [`Config`] have.
+pub use approval::{ApprovalConfig, Approvers};
+pub use config::{Config, ConfigError, DieWithGateway, IdRange, MetricsAddress, PolicySource};
+pub use journal::{Retention, SyncRule};
+pub use journal_lifecycle::JournalConfig;
+pub use sandbox::{
+    net_link::{NameFiles, TrustedRoots},
+    spec::WithoutGateway,
+};
+pub use shutdown::OnStop;
+pub use terminal::Quotas;
+
 pub use composition::ServeError;
 pub use config::{
-    Config, ConfigError, DieWithGateway, IdRange, MetricsAddress, PolicySource, absolute_path,
-    compiled_in_prefers_limits, default_kept_caches, default_listen, default_state, parse_listen,
+    absolute_path, compiled_in_prefers_limits, default_kept_caches, default_listen, default_state,
+    parse_listen,
 };
 pub use embedded::{Embedded, embed};
-pub use journal_lifecycle::{JournalConfig, JournalError};
-pub use metrics::MetricsError;
-pub use path_trust::{GoverningConflict, TrustError, check_secrets};
+pub use path_trust::{GoverningConflict, check_secrets};
 pub use server::serve;
-pub use shutdown::OnStop;
-pub use socket::ListenError;
-pub use state_directory::StateError;
 pub use threads::runtime;

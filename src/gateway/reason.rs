@@ -28,6 +28,7 @@ macro_rules! reasons {
                             as_text(&LABEL)
                         },
                         status: Code::$status,
+                        #[cfg(test)]
                         about: concat!($($about),+),
                     },)+
                 }
@@ -48,6 +49,7 @@ struct Row {
     code: &'static str,
     label: &'static str,
     status: Code,
+    #[cfg(test)]
     about: &'static str,
 }
 
@@ -68,6 +70,7 @@ impl Reason {
     }
 
     /// One sentence for people, as `docs/errors.md` has it.
+    #[cfg(test)]
     pub const fn about(self) -> &'static str {
         self.row().about.trim_ascii()
     }

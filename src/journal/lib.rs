@@ -27,21 +27,9 @@ pub use format::{
     record::*,
     signing::{JournalKey, JournalPublicKey, KeyError},
 };
-pub use read::{
-    command_expander::CommandExpander,
-    query::{Entries, Follower, JournalEntry, JournalReadError, ReadStep, RecordFilter},
-    recorded::{MAX_RECORDED_EXITS, MAX_REPORTING_SANDBOXES},
-    verify::{
-        FaultKind, Integrity, JournalFault, JournalNotice, MAX_FAULTS, MAX_NOTICES, TornLine, VerifyReport,
-        verify,
-    },
-};
-pub use write::{
-    AppendError, Counters, Health, OpenError, WriteFailure, WriteStep,
-    handle::Journal,
-    queue::{
-        AppendResult, BEST_EFFORT_DELAY, MAX_BEST_EFFORT_BYTES, MAX_BEST_EFFORT_RECORDS, MAX_QUEUE_BYTES,
-        MAX_QUEUE_RECORDS,
-    },
-    write_quota::{WriteQuota, WriteQuotaReached},
-};
+pub use read::command_expander::CommandExpander;
+pub use read::query::{Entries, Follower, JournalEntry, JournalReadError, ReadStep, RecordFilter};
+pub use read::verify::{FaultKind, Integrity, JournalFault, VerifyReport, verify};
+pub use write::handle::Journal;
+pub use write::queue::AppendResult;
+pub use write::{AppendError, Counters, Health, OpenError, WriteFailure, WriteStep};

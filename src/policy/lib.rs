@@ -1,8 +1,8 @@
 //! Policy: which commands may run, and confined how. Pure: no input or output, no clock, no unsafe code.
 //!
 //! [`PolicySet`] is what the policy files say. [`PolicySet::evaluate`] holds a complete [`Request`] against it, and
-//! [`Evaluation::decide`] makes the [`Permit`] without which nothing is started, or a [`Denial`]. This module never reads
-//! files and never asks the kernel.
+//! [`Evaluation::decide`](evaluate::Evaluation::decide) makes the [`Permit`] without which nothing is started, or a [`Denial`]. This
+//! module never reads files and never asks the kernel.
 
 #![forbid(unsafe_code)]
 
@@ -25,7 +25,7 @@ pub mod diagnostics;
 pub mod duration;
 pub mod environment;
 mod evaluate;
-pub mod exec_gate;
+mod exec_gate;
 mod exec_spec;
 pub mod explain;
 pub mod format;
@@ -44,15 +44,15 @@ pub mod toolchain;
 pub mod variables;
 pub mod workspace_files;
 
-pub use active::{ActivePolicy, FailedLoad, LoadOutcome, LoadStatus};
+pub use active::{ActivePolicy, FailedLoad, LoadOutcome};
 pub use approval::{ApprovalGrant, ApprovalQuestion, ApprovedCommand, ApprovedFile, AskedCommand};
 pub use denial::Denial;
-pub use diagnostics::{PolicyFileError, RuleLocation};
-pub use evaluate::{Evaluation, EvaluationTrace, Permit, ProfileResolvers, check_session};
-pub use exec_gate::{ExecDecision, ExecRequest, ExecVerdict};
+pub use diagnostics::PolicyFileError;
+pub use evaluate::{EvaluationTrace, Permit, ProfileResolvers, check_session};
+pub use exec_gate::{ExecDecision, ExecRequest, ExecVerdict, executed_path};
 pub use exec_spec::ExecSpec;
-pub use load::{BUILT_IN_TEXT, MAX_RULES};
+pub use load::BUILT_IN_TEXT;
 pub use path::{AbsPath, PathError};
-pub use profile::{ProfileName, Umask, UmaskError};
+pub use profile::{ProfileName, Umask};
 pub use request::{CommandSpec, OverflowMode, PtySize, PtySizeError, Request, StdinSource, StreamMode};
-pub use set::{Digest, PolicySet, PolicyText, SecretGrant, SecretSource};
+pub use set::{Digest, PolicySet, SecretGrant};

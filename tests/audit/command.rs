@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output},
 };
 
-use provost::journal::JournalDirectory;
+use provost_journal::JournalDirectory;
 
 use crate::audit::{options, written};
 

@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use provost::journal::{
+use provost_journal::{
     FaultKind, Integrity, Journal, JournalDirectory, JournalFile, JournalKey, JournalOptions, verify,
 };
 

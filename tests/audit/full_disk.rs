@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use provost::journal::{AppendError, Health, Journal, Record, WriteStep};
+use provost_journal::{AppendError, Health, Journal, Record, WriteStep};
 
 use crate::audit::{assert_intact, kill, options};
 

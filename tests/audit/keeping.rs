@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use provost::journal::{
+use provost_journal::{
     AppendError, Clock, DecisionRecord, Entries, FaultKind, FileClosed, Follower, Journal, JournalDirectory,
     JudgedCommands, Moment, ObservedDecision, Record, RecordFilter, RecordedCommand, RecordedVerdict,
     Retention, SyncRule,
@@ -273,7 +273,7 @@ fn what_callers_must_not_write_is_refused() {
     let closed =
         Record::FileClosed(FileClosed { records: 1, next: "x".to_owned(), written: Default::default() });
     assert!(matches!(journal.append(&closed), Err(AppendError::Reserved)));
-    let long = Record::SessionClosed(provost::journal::SessionClosed {
+    let long = Record::SessionClosed(provost_journal::SessionClosed {
         principal: "uid:0".to_owned(),
         session: "s".repeat(2 << 20),
         cause: String::new(),

@@ -10,7 +10,7 @@ mod tearing;
 
 use std::{num::NonZeroU32, path::Path, time::Duration};
 
-use provost::journal::{
+use provost_journal::{
     Integrity, Journal, JournalDirectory, JournalOptions, JournalPublicKey, KillRequested, Record, Retention,
     SyncRule, VerifyReport, verify,
 };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use proptest::prelude::*;
-use provost::journal::{FaultKind, Integrity, Journal, JournalDirectory, JournalKey, Signing};
+use provost_journal::{FaultKind, Integrity, Journal, JournalDirectory, JournalKey, Signing};
 use sha2::{Digest as _, Sha256};
 
 use crate::audit::{assert_intact, kill, options, report, report_with, written};

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use provost::journal::{
+use provost_journal::{
     Entries, Integrity, Journal, JournalDirectory, JournalDirectoryError, OpenError, RecordFilter,
 };
 

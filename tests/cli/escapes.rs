@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, process::Output};
 
-use provost::printable::needs_escape;
+use provost_base::printable::needs_escape;
 
 use super::fixture::{Place, code, final_object, shown, stderr, stdout};
 

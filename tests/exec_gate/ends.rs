@@ -9,13 +9,11 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use provost::{
-    proto::{
-        gate::{Answer, answer::Verdict, ask_ended::End, exec_denied::Cause, report, to_gate},
-        supervisor::{Spawn, Stage, StopCause},
-    },
-    sys::namespace,
+use provost::proto::{
+    gate::{Answer, answer::Verdict, ask_ended::End, exec_denied::Cause, report, to_gate},
+    supervisor::{Spawn, Stage, StopCause},
 };
+use provost_base::sys::namespace;
 use provost_sandbox::supervisor::runtime::PONG_TIMEOUT;
 
 use crate::exec_gate::{

@@ -9,22 +9,14 @@ use std::{
 };
 
 use prost::Message as _;
-use provost::{
-    policy::profile::{Network, Profile, Requirement},
-    proto::{
-        gate::{
-            AddTerminal, FromGate, Hello, HelloResponse, PolicyFile, PolicyInForce, Recorded, Report,
-            SetPolicy, ToGate, from_gate, report, to_gate,
-        },
-        supervisor::{Exit, Spawn},
+use provost::proto::{
+    gate::{
+        AddTerminal, FromGate, Hello, HelloResponse, PolicyFile, PolicyInForce, Recorded, Report, SetPolicy,
+        ToGate, from_gate, report, to_gate,
     },
-    sandbox::{
-        governing::Governing,
-        host::Host,
-        launch::{self, LaunchError, LaunchedGate, LaunchedSandbox},
-        roots,
-        spec::{Owner, SandboxSpec},
-    },
+    supervisor::{Exit, Spawn},
+};
+use provost_base::{
     sandbox_program::SandboxProgram,
     sys::{
         fdpass::{self, FrameReceiver, ReceiveError},
@@ -33,6 +25,14 @@ use provost::{
     },
     wire,
 };
+use provost_gateway::sandbox::{
+    governing::Governing,
+    host::Host,
+    launch::{self, LaunchError, LaunchedGate, LaunchedSandbox},
+    roots,
+    spec::{Owner, SandboxSpec},
+};
+use provost_policy::profile::{Network, Profile, Requirement};
 use provost_test_support::Attack;
 use tempfile::TempDir;
 

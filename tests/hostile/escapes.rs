@@ -1,6 +1,6 @@
 //! What a caller names comes back in an answer that every client can take, and that drives no terminal.
 
-use provost::printable::needs_escape;
+use provost_base::printable::needs_escape;
 use tonic::Code;
 
 use crate::support::{Command, Gateway, Refusal, Session, in_session};

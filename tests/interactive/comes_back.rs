@@ -1,6 +1,6 @@
 //! Gateways that end under people at their terminals, and people who come back: the screen is whole.
 
-use provost::display::size::ScreenSize;
+use provost_base::display::size::ScreenSize;
 use provost_sandbox::screen::emulator::Emulator;
 
 use crate::{

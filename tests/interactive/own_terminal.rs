@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use nix::sys::signal::Signal;
-use provost::display::{mode::Modes, size::ScreenSize};
+use provost_base::display::{mode::Modes, size::ScreenSize};
 use provost_sandbox::screen::emulator::Emulator;
 
 use crate::{

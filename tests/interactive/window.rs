@@ -17,7 +17,7 @@ use nix::{
     },
     unistd::Pid,
 };
-use provost::sys::pty::{WindowSize, set_size};
+use provost_base::sys::pty::{WindowSize, set_size};
 
 use crate::support::eventually;
 

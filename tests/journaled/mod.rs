@@ -20,7 +20,7 @@ use std::{
 };
 
 use crate::support::{Gateway, eventually};
-use provost::journal::{CommandExpander, JournalDirectory};
+use provost_journal::{CommandExpander, JournalDirectory};
 use serde_json::Value;
 
 /// Where a gateway under test keeps its journal when nothing else is said.

@@ -15,19 +15,19 @@ use nix::{
     sys::wait::{Id, WaitPidFlag, waitid},
     unistd::Pid,
 };
-use provost::{
+use provost_base::{
     cgroup::hierarchy,
-    policy::profile::{Network, Profile, Requirement},
-    sandbox::{
-        governing::Governing,
-        host::Host,
-        launch::{self, LaunchError, LaunchedSandbox},
-        roots,
-        spec::{Owner, SandboxSpec},
-    },
     sandbox_program::{BUILD, SandboxProgram},
     sys::{namespace, rights::Rights},
 };
+use provost_gateway::sandbox::{
+    governing::Governing,
+    host::Host,
+    launch::{self, LaunchError, LaunchedSandbox},
+    roots,
+    spec::{Owner, SandboxSpec},
+};
+use provost_policy::profile::{Network, Profile, Requirement};
 use tempfile::TempDir;
 
 static TURN: Mutex<()> = Mutex::new(());

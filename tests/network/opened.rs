@@ -120,7 +120,7 @@ async fn an_authority_that_is_stolen_is_of_use_for_its_hosts_alone_and_for_a_day
     let mode =
         std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).expect("it is there").permissions());
     assert_eq!(mode & 0o777, 0o600);
-    let record: AuthorityRecord = provost::statefile::read(&file).expect("it can be read");
+    let record: AuthorityRecord = provost_base::statefile::read(&file).expect("it can be read");
     let [authority] = &record.authorities[..] else { panic!("{} authorities", record.authorities.len()) };
     assert!(authority.not_after_s - authority.not_before_s <= 24 * 3_600 + 300);
     let directory = tempfile::tempdir().expect("a directory");

@@ -11,21 +11,19 @@ use std::{
 };
 
 use nix::time::{ClockId, clock_gettime};
-use provost::{
-    gateway::policy_directory,
-    policy::{
-        PolicySet,
-        command::{
-            evaluate_rules,
-            program::NominalResolver,
-            rule::{Decision, RequestContext, Rule, RuleSource},
-            shell::{
-                self, Dialect, LineCwd, MAX_COMMANDS, MAX_LINE_BYTES, Named, OpaqueReason, ParsedLine, Word,
-            },
-            verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, Unseen},
+use provost_gateway::policy_directory;
+use provost_policy::{
+    PolicySet,
+    command::{
+        evaluate_rules,
+        program::NominalResolver,
+        rule::{Decision, RequestContext, Rule, RuleSource},
+        shell::{
+            self, Dialect, LineCwd, MAX_COMMANDS, MAX_LINE_BYTES, Named, OpaqueReason, ParsedLine, Word,
         },
-        suite::Suite,
+        verdict::{AssignmentVerdict, CommandInput, EvalContext, Lookup, Unseen},
     },
+    suite::Suite,
 };
 
 use crate::policy::{dice::Dice, shipped};

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use provost::policy::{
+use provost_policy::{
     PolicySet,
     command::{
         rule::Decision,

@@ -2,13 +2,11 @@
 
 use std::{fs, path::PathBuf};
 
-use provost::{
-    gateway::policy_directory,
-    policy::{
-        PolicySet,
-        command::rule::{Decision, RuleAt},
-        suite::{Corpus, Suite},
-    },
+use provost_gateway::policy_directory;
+use provost_policy::{
+    PolicySet,
+    command::rule::{Decision, RuleAt},
+    suite::{Corpus, Suite},
 };
 
 pub fn at(path: &str) -> PathBuf {

@@ -9,12 +9,11 @@ use std::{
 };
 
 use prost::Message as _;
-use provost::{
-    proto::supervisor::{
-        Exit, Exited, Hello, HelloResponse, Progress, Release, Resume, Shutdown, Spawn, Spawned,
-        StageFailure, Started, Stop, StopCause, ToSupervisor, from_supervisor::Message, spawned,
-        to_supervisor::Request,
-    },
+use provost::proto::supervisor::{
+    Exit, Exited, Hello, HelloResponse, Progress, Release, Resume, Shutdown, Spawn, Spawned, StageFailure,
+    Started, Stop, StopCause, ToSupervisor, from_supervisor::Message, spawned, to_supervisor::Request,
+};
+use provost_base::{
     sys::{
         fdpass::{FrameReceiver, ReceiveError, send},
         ring::RingReader,

@@ -16,9 +16,9 @@ use std::{
     time::Instant,
 };
 
-use provost::{
+use provost::proto::supervisor::EffectiveConfinement;
+use provost_base::{
     cgroup::{CgroupDirectory, Hierarchy},
-    proto::supervisor::EffectiveConfinement,
     sys::own_process::OwnOomScore,
 };
 use provost_sandbox::supervisor::{CommandIdentity, Ready, runtime};

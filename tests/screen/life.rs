@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use provost::display::mode::Modes;
+use provost_base::display::mode::Modes;
 
 use crate::screen::harness::{Stage, TERMINAL, eventually, lines, size};
 

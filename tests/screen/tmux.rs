@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use provost::display::{cell::Attributes, mode::Modes, picture::Picture};
+use provost_base::display::{cell::Attributes, mode::Modes, picture::Picture};
 use provost_sandbox::screen::emulator::Emulator;
 
 use crate::screen::{

@@ -17,12 +17,14 @@ use std::{
 };
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use provost::{
+use provost_base::{
     cgroup::{directory, hierarchy},
-    policy::profile::{Network, Profile},
-    sandbox::{cgroup::Killed, governing::Governing, launch::LaunchError, roots, spec::SandboxSpec},
     sys::rights::Rights,
 };
+use provost_gateway::sandbox::{
+    cgroup::Killed, governing::Governing, launch::LaunchError, roots, spec::SandboxSpec,
+};
+use provost_policy::profile::{Network, Profile};
 
 use crate::{
     setup::{CLEANUP, Place, privileged},
@@ -142,9 +144,9 @@ fn roots_of_several_owners_that_cannot_map_ids_are_refused_by_the_name_of_their_
 
 /// Whether this process's groups can be limited, by what `Host` found.
 fn has(place: &Place, protection: &str) -> bool {
-    let all = provost::sandbox::probe::protections(&place.host);
+    let all = provost_gateway::sandbox::probe::protections(&place.host);
     let one = all.iter().find(|one| one.name == protection).unwrap();
-    let has = one.status == provost::sandbox::probe::ProtectionStatus::Available;
+    let has = one.status == provost_gateway::sandbox::probe::ProtectionStatus::Available;
     if !has {
         println!("SKIPPED: {protection}: {}", one.reason);
         assert!(std::env::var_os("CI").is_none(), "CI has {protection}");

@@ -21,19 +21,11 @@ use std::{
 };
 
 use prost::Message as _;
-use provost::{
-    policy::profile::{Network, Profile, Requirement},
-    proto::supervisor::{
-        FromSupervisor, Hello, Limits, Release, Spawn, ToSupervisor, exit, from_supervisor::Message, spawned,
-        to_supervisor::Request,
-    },
-    sandbox::{
-        governing::Governing,
-        host::Host,
-        launch::{self, LaunchError, LaunchedSandbox},
-        roots,
-        spec::{Owner, SandboxSpec},
-    },
+use provost::proto::supervisor::{
+    FromSupervisor, Hello, Limits, Release, Spawn, ToSupervisor, exit, from_supervisor::Message, spawned,
+    to_supervisor::Request,
+};
+use provost_base::{
     sandbox_program::SandboxProgram,
     sys::{
         fdpass::{self, FrameReceiver},
@@ -43,6 +35,14 @@ use provost::{
     },
     wire,
 };
+use provost_gateway::sandbox::{
+    governing::Governing,
+    host::Host,
+    launch::{self, LaunchError, LaunchedSandbox},
+    roots,
+    spec::{Owner, SandboxSpec},
+};
+use provost_policy::profile::{Network, Profile, Requirement};
 use tempfile::TempDir;
 
 /// Longer than anything takes on a busy machine.

@@ -2,12 +2,10 @@
 
 use std::{collections::BTreeMap, fs, process::Command};
 
-use provost::{
-    cgroup::hierarchy,
-    sandbox::{
-        host::Host,
-        probe::{self, ProtectionStatus},
-    },
+use provost_base::cgroup::hierarchy;
+use provost_gateway::sandbox::{
+    host::Host,
+    probe::{self, ProtectionStatus},
 };
 
 #[test]

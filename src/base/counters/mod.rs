@@ -12,7 +12,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-pub use histogram::{BUCKETS_US, Histogram, HistogramSnapshot};
+pub use histogram::{BUCKETS_US, Histogram};
 
 /// One of a few things that are counted apart.
 pub trait Label: Copy + PartialEq + 'static {

@@ -78,12 +78,6 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder at the start of a stream.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Takes in the next bytes of the stream.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.start > 0 {
@@ -149,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_frame_above_the_bound_is_refused_before_its_bytes_come() {
-        let mut decoder = Decoder::new();
+        let mut decoder = Decoder::default();
         decoder.feed(&u32::MAX.to_le_bytes());
         assert_eq!(decoder.next_frame(), Ok(None));
         decoder.feed(&[0]);
@@ -159,7 +153,7 @@ mod tests {
     #[test]
     fn too_many_descriptors_are_refused() {
         assert_eq!(encode(&message(1, vec![]), 254), Err(EncodeError::TooManyDescriptors(254)));
-        let mut decoder = Decoder::new();
+        let mut decoder = Decoder::default();
         decoder.feed(&[0, 0, 0, 0, 255]);
         assert_eq!(decoder.next_frame(), Err(DecodeError::TooManyDescriptors(255)));
     }
@@ -176,7 +170,7 @@ mod tests {
             for (message, fds) in &sent {
                 stream.extend(encode(message, *fds).unwrap());
             }
-            let mut decoder = Decoder::new();
+            let mut decoder = Decoder::default();
             let mut got = Vec::new();
             for piece in stream.chunks(cut) {
                 decoder.feed(piece);
@@ -190,7 +184,7 @@ mod tests {
 
         #[test]
         fn no_stream_of_bytes_makes_the_decoder_fall(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let mut decoder = Decoder::new();
+            let mut decoder = Decoder::default();
             decoder.feed(&bytes);
             while let Ok(Some(_)) = decoder.next_frame() {}
         }

@@ -22,15 +22,12 @@ mod terminal;
 mod tool_call_state;
 mod tool_calls;
 
-pub use agent_process::{ConfineError, Confinement};
-pub use approval::{ApprovalPrompt, ApprovalQuestion, ApprovalReply, QUESTIONS_MAX};
-pub use connection::{ShimError, ShimExit, ShimOptions, run};
-pub use coverage::{ExpectedTerminals, HTTP_SERVERS_MAX, HttpServer, HttpTools, NoticeSink, ToolServer};
+pub use agent_process::Confinement;
+pub use approval::{ApprovalPrompt, ApprovalQuestion, ApprovalReply};
+pub use connection::{ShimOptions, run};
+pub use coverage::{ExpectedTerminals, HttpServer, HttpTools, ToolServer};
 pub use errors::DENIED_CODE;
-pub use in_flight::IN_FLIGHT_MAX;
-pub use sessions::{KeptShells, SESSIONS_MAX, SUBAGENTS_MAX, SessionShell, SharedDirectories, Workspace};
+pub use sessions::{KeptShells, SESSIONS_MAX, SharedDirectories, Workspace};
 pub use shim::LINE_MAX_BYTES;
-pub use terminal::{
-    exit::status_of,
-    terminals::{AcpTerminals, AnswerFuture, TERMINALS_MAX},
-};
+pub use terminal::exit::status_of;
+pub use terminal::terminals::AcpTerminals;

@@ -13,15 +13,18 @@ mod run_stream;
 
 pub use connection::{Client, ConnectError, connect, connect_giving};
 pub use outcome::{
-    cause_word, denial_json, denial_lines, end_lines, ended_json, ended_line, hint_json, network_cause,
-    network_word, offers_proxy, unreachable_json, workspace_lines, workspace_shortfall_line,
+    cause_word, end_lines, ended_line, hint_json, network_cause, network_word, offers_proxy,
+    workspace_shortfall_line,
 };
-pub use refusal::{
-    advice_when_denied, advice_when_not_started, bad_field_of, detail_of, details_of, message_with_bad_field,
-    message_with_field, message_with_rule, reason_of, reason_or_code_of,
+pub(crate) use outcome::{denial_json, denial_lines, ended_json, unreachable_json, workspace_lines};
+pub(crate) use refusal::{
+    advice_when_denied, advice_when_not_started, detail_of, message_with_bad_field, message_with_field,
+    message_with_rule, reason_or_code_of,
 };
+pub use refusal::{bad_field_of, details_of, reason_of};
+pub(crate) use requests::client_label;
 pub use requests::{
-    FrontEnd, client_label, keep_umask, new_terminal, session_in_bytes, ssh_agent_socket, terminal_in_bytes,
+    FrontEnd, keep_umask, new_terminal, session_in_bytes, ssh_agent_socket, terminal_in_bytes,
 };
-pub use retrying::{Attempts, RetryingClient, is_unanswered, may_have_been_received};
+pub(crate) use retrying::{RetryingClient, is_unanswered, may_have_been_received};
 pub use run_stream::RunStream;

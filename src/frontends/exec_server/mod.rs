@@ -22,14 +22,11 @@ mod wish;
 
 use std::{path::PathBuf, time::Duration};
 
-pub use file_programs::{LISTED_MAX_BYTES, TIME_LIMIT as FILE_TIME_LIMIT, WALKED_MAX_ENTRIES};
-pub use files::{BLOCK_MAX_BYTES, HANDLES_MAX};
-pub use open_session::{CALL_BYTES_MAX, CALLS_MAX, FILE_CALLS_MAX};
-pub use process::{RETAINED_BYTES, WAIT_MAX, WRITE_NAMES_MAX};
-pub use processes::{PROCESSES_MAX, WRITE_MAX_BYTES, WRITES_MAX};
+pub use files::BLOCK_MAX_BYTES;
+pub use process::RETAINED_BYTES;
 pub use server::run;
 pub use sessions::SESSIONS_MAX;
-pub use websocket::{CLIENTS_MAX, WebSocketEndpoint};
+pub use websocket::WebSocketEndpoint;
 
 use crate::json_rpc::QueueBounds;
 

@@ -23,11 +23,8 @@ mod waiting;
 use std::{path::PathBuf, time::Duration};
 
 pub use http::HttpEndpoint;
-pub use output::RESULT_MAX_BYTES;
-pub use server::CALLS_MAX;
-pub use start::{Approvals, COMMANDS_MAX};
+pub use start::Approvals;
 pub use stdio::{McpError, run};
-pub use tools::{READ_MAX_BYTES, WAIT_MAX};
 
 use crate::proto::v1::WorkspaceExtent;
 

@@ -10,9 +10,11 @@ mod request;
 mod store;
 mod table;
 
-pub use config::{ApprovalConfig, ApprovalLimitReached, Approver, Approvers};
-pub use request::{
-    Answer, Approval, ApprovalId, ApprovalRequest, ApprovalStatus, ApproverDecision, AskedConnection,
-    AskedExec, AskedWithin, RequestMode, RequestedAction,
+pub(crate) use config::ApprovalLimitReached;
+pub use config::{ApprovalConfig, Approvers};
+pub use request::{Answer, Approval};
+pub(crate) use request::{
+    ApprovalId, ApprovalRequest, ApprovalStatus, ApproverDecision, AskedConnection, AskedExec, AskedWithin,
+    RequestMode, RequestedAction,
 };
-pub use store::{ApprovalObserver, ApprovalResolveError, ApprovalStore, ApprovalWait, Resolution};
+pub(crate) use store::{ApprovalObserver, ApprovalResolveError, ApprovalStore, ApprovalWait, Resolution};

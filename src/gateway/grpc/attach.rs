@@ -85,7 +85,7 @@ pub async fn attach(
         terminal,
         cursor,
         failure: Some(failure),
-        typing: AbortOnDrop(typing.abort_handle()),
+        _typing: AbortOnDrop(typing.abort_handle()),
     };
     Ok(unfold(Some(attached), |attached| async move {
         let mut attached = attached?;
@@ -105,8 +105,8 @@ struct Attached {
     cursor: Cursor,
     /// `None` when input has ended without a failure.
     failure: Option<oneshot::Receiver<Status>>,
-    #[allow(dead_code, reason = "ends the task when it is dropped")]
-    typing: AbortOnDrop,
+    /// Ends its task when it is dropped.
+    _typing: AbortOnDrop,
 }
 
 impl Attached {

@@ -22,12 +22,12 @@ mod screens;
 mod sessions;
 mod terminals;
 
-pub use approvals::ApprovalsService;
-pub use audit::AuditService;
-pub use policies::{PoliciesService, ReloadOutcome, ReloadSender};
-pub use screens::ScreensService;
-pub use sessions::SessionsService;
-pub use terminals::TerminalsService;
+pub(crate) use approvals::ApprovalsService;
+pub(crate) use audit::AuditService;
+pub(crate) use policies::{PoliciesService, ReloadOutcome};
+pub(crate) use screens::ScreensService;
+pub(crate) use sessions::SessionsService;
+pub(crate) use terminals::TerminalsService;
 use tonic::{Request, Status};
 
 use crate::session::Peer;

@@ -6,12 +6,12 @@ mod fields;
 mod session;
 mod terminal;
 
+pub(crate) use self::fields::FieldError;
 use self::fields::{field_error, unknown_value};
-pub use self::{
-    fields::{FieldError, grace, pty_size},
-    session::new_session,
-    terminal::{arguments_fit, new_line, new_terminal},
-};
+pub use self::fields::{grace, pty_size};
+pub use self::session::new_session;
+pub use self::terminal::new_terminal;
+pub(crate) use self::terminal::{arguments_fit, new_line};
 use crate::{
     approval::{ApprovalId, ApproverDecision},
     journal::BypassReport,

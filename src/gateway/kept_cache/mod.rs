@@ -26,14 +26,14 @@ use nix::{
     fcntl::{Flock, FlockArg},
 };
 
+pub(crate) use self::scope::LayerName;
+pub use self::scope::Scope;
+pub(crate) use self::store::OpenedCache;
+pub use self::store::{KeptCaches, ListedCache};
 use self::{
     generation::{Generation, UNFINISHED},
     store::FoundCache,
     tree::{Budget, Target},
-};
-pub use self::{
-    scope::{LayerName, Scope},
-    store::{KeptCaches, ListedCache, OpenedCache},
 };
 use crate::sys::rights::Rights;
 

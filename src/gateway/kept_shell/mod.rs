@@ -12,7 +12,8 @@
 
 pub mod marks;
 
-pub use self::marks::{FoundMark, Mark, MarkScanner};
+pub use self::marks::Mark;
+pub(crate) use self::marks::{FoundMark, MarkScanner};
 
 /// A number that is used once, in hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq)]

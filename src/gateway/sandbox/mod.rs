@@ -6,27 +6,29 @@
 //! `net_link` (the connections to the gates, the screen processes and the net processes); `control` (a sandbox that runs); `restore`
 //! (sandboxes of an earlier gateway).
 
-pub mod agent_link;
+pub(crate) mod agent_link;
 pub mod cgroup;
-pub mod control;
-pub mod counters;
-pub mod gate_link;
+pub(crate) mod control;
+pub(crate) mod counters;
+pub(crate) mod gate_link;
 pub mod host;
 pub mod launch;
-pub mod net_link;
+pub(crate) mod net_link;
 pub mod probe;
 mod process_links;
-pub mod protections;
-pub mod restore;
+pub(crate) mod protections;
+pub(crate) mod restore;
 pub mod roots;
-pub mod sandbox_state;
+pub(crate) mod sandbox_state;
 pub mod screen_link;
-pub mod seccomp;
-pub mod session_network;
+pub(crate) mod seccomp;
+pub(crate) mod session_network;
 pub mod spec;
 
-pub(crate) use control::SocketFamily;
-pub use control::{gate, handle, links::SandboxLinks, listener, requests, spawn_error, start};
-pub use host::host_ids;
-pub use restore::{adopt, handshake, stale};
-pub use roots::{governing, path_walk};
+pub(crate) use control::{
+    SocketFamily, gate, handle, links::SandboxLinks, listener, requests, spawn_error, start,
+};
+pub(crate) use host::host_ids;
+pub(crate) use restore::{adopt, handshake, stale};
+pub use roots::governing;
+pub(crate) use roots::path_walk;

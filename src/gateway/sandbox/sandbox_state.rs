@@ -18,7 +18,7 @@ use crate::{
         supervisor::{Identity, SandboxPlan, mount::Kind},
     },
     sandbox::{
-        cgroup::sandbox::SandboxCgroup,
+        cgroup::SandboxCgroup,
         host::ptys::MAX_PTYS_PER_SANDBOX,
         protections::Protections,
         spec::{SandboxAssignment, Sharing, Shortfall},

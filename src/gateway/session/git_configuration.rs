@@ -482,7 +482,10 @@ mod tests {
                 }
                 _ => panic!("{key}"),
             };
-            let found = workspace::dangerous_entries(text.as_bytes(), workspace::ConfigKind::Repository);
+            let found = workspace::gitconfig::dangerous(
+                text.as_bytes(),
+                workspace::gitconfig::ConfigKind::Repository,
+            );
             assert!(found.is_empty(), "{key}: {found:?}");
         }
     }

@@ -37,17 +37,24 @@ use crate::{
         net_link::Nets, spec::WithoutGateway,
     },
 };
-pub use descriptors::{DescriptorQuota, DescriptorQuotaReached, DescriptorReservation as HeldDescriptors};
-pub use directories::EscapesRoot;
-pub use home_search::Toolchains;
-pub use id::{SessionId, parse_ulid};
-pub use kept_caches::KeptReport;
-pub use launch::SandboxOrigin;
-pub use new_session::{NamedProcess, NewSession, OpenError};
-pub use principal::{GivenInput, Peer, Principal};
-pub use registry::{Opened, RestoredSessions, Sessions};
-pub use session::{Closing, Lifetime, RepositoryOutcome, Session, SessionGuard, WorkspaceExtent};
-pub use store::{Persistence, RestoreError};
+pub(crate) use descriptors::{
+    DescriptorQuota, DescriptorQuotaReached, DescriptorReservation as HeldDescriptors,
+};
+pub(crate) use directories::EscapesRoot;
+pub(crate) use home_search::Toolchains;
+pub use id::SessionId;
+pub(crate) use id::parse_ulid;
+pub(crate) use kept_caches::KeptReport;
+pub(crate) use launch::SandboxOrigin;
+pub use new_session::OpenError;
+pub(crate) use new_session::{NamedProcess, NewSession};
+pub(crate) use principal::GivenInput;
+pub use principal::{Peer, Principal};
+pub(crate) use registry::Opened;
+pub use registry::Sessions;
+pub(crate) use session::Closing;
+pub use session::{Lifetime, Session, WorkspaceExtent};
+pub(crate) use store::{Persistence, RestoreError};
 
 /// How long the file systems of a caller's directories may take to answer, for one request.
 pub const FILESYSTEM_TIMEOUT: Duration = Duration::from_secs(5);

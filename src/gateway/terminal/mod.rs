@@ -22,13 +22,13 @@ mod metadata;
 pub mod outcome;
 pub mod output;
 mod permit;
-mod quotas;
+pub(crate) mod quotas;
 mod recorder;
 pub mod records;
 mod registry;
 pub mod run;
 mod screens;
-mod secrets;
+pub(crate) mod secrets;
 mod sessions;
 mod shells;
 mod spec;
@@ -38,29 +38,27 @@ pub mod terminal_log;
 mod terminals;
 mod workspace;
 
-pub use adopt::{AdoptError, SandboxStatuses, UncheckedSandboxes};
-pub use approvals::approval_observer;
-pub use control::{EndOfInput, Forwarded, Forwards, Traffic};
-pub use counters::{CloseReason, CountedCause, CreateTimings, TerminalCounters};
-pub use errors::{
+pub(crate) use adopt::{SandboxStatuses, UncheckedSandboxes};
+pub(crate) use approvals::approval_observer;
+pub(crate) use control::Traffic;
+pub use control::{EndOfInput, Forwarded};
+pub(crate) use counters::{CloseReason, CountedCause};
+pub(crate) use errors::{
     ApprovalError, CreateError, ForwardError, OpenSessionError, OperationError, ResolveApprovalError,
     RunLineError, ScreenAccessError, TerminalReleased,
 };
-pub use live::Live;
-pub use metadata::MetadataError;
-pub use quotas::{LimitName, MAX_QUEUED_LINES, QuotaReached, QuotaTracker, QuotaUsage, Quotas};
-pub use recorder::{RecordedExits, Recorder, Unrecorded};
-pub use registry::{Registry, WaiterGuard, Waiters};
-pub use screens::Screens;
-pub use secrets::command_secrets::{SecretError, SecretFault};
-pub use shells::{
-    run_line::{NewLine, ShellActivity, ShellStatus, WhenBusy},
-    running_line::{FollowLineError, LineDoubt, LineEnd, LineEnding, LineEvent, RunningLine},
-};
-pub use spec::{
-    Backpressure, Channel, CommandForm, OnAsk, ReaderKind, Requested, TerminalId, TerminalSpec, TimeLimits,
-    WhenLeft,
-};
+pub use quotas::Quotas;
+pub(crate) use quotas::{MAX_QUEUED_LINES, QuotaReached, QuotaUsage};
+pub(crate) use recorder::{RecordedExits, Recorder, Unrecorded};
+pub(crate) use registry::WaiterGuard;
+pub(crate) use secrets::command_secrets::SecretError;
+pub(crate) use shells::run_line::ShellStatus;
+pub use shells::run_line::{NewLine, ShellActivity, WhenBusy};
+pub(crate) use shells::running_line::{FollowLineError, LineEvent, RunningLine};
+pub use shells::running_line::{LineDoubt, LineEnd, LineEnding};
+pub use spec::{Channel, OnAsk, Requested, TerminalId};
+pub(crate) use spec::{ReaderKind, WhenLeft};
 pub use stage::Stage;
-pub use state::{AttachedGuard, Terminal};
+pub(crate) use state::AttachedGuard;
+pub use state::Terminal;
 pub use terminals::Terminals;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use sha2::{Digest, Sha256};
 
-pub use super::config_rules::ConfigKind;
+pub(crate) use super::config_rules::ConfigKind;
 use super::config_rules::{self, ConfigRule};
 
 /// The maximum number of dangerous entries of a file that are kept. What follows them counts as one more.

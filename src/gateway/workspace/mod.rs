@@ -15,7 +15,7 @@ mod config_rules;
 mod control_files;
 mod following;
 mod git_state;
-mod gitconfig;
+pub(crate) mod gitconfig;
 mod inotify_events;
 mod inspection;
 mod integrity_checker;
@@ -42,12 +42,11 @@ use std::{
 
 use nix::sys::stat::fstat;
 
-pub use gitconfig::{
-    ConfigEntry, ConfigKind, config_entries, dangerous as dangerous_entries, last_value, worktrees,
-};
-pub use integrity_checker::{ChangeAction, DangerousChange};
-pub use queue::{Completion, Observer};
-pub use watcher::{ScanWaiter, Watcher};
+pub(crate) use gitconfig::{ConfigEntry, config_entries, last_value, worktrees};
+pub(crate) use integrity_checker::{ChangeAction, DangerousChange};
+pub use queue::Completion;
+pub(crate) use queue::Observer;
+pub(crate) use watcher::{ScanWaiter, Watcher};
 
 use baseline_store::BaselineStore;
 use inotify_events::InotifyBudget;

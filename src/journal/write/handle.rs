@@ -168,13 +168,13 @@ impl Journal {
     }
 
     /// The terminals whose exit was written since a time or a little before, at most
-    /// [`MAX_RECORDED_EXITS`](crate::MAX_RECORDED_EXITS), the newest first. Reads files: for a thread that may block.
+    /// [`MAX_RECORDED_EXITS`](crate::read::recorded::MAX_RECORDED_EXITS), the newest first. Reads files: for a thread that may block.
     pub fn terminals_with_exit(&self, since: SystemTime) -> io::Result<HashSet<String>> {
         terminals_with_exit(self.directory(), since)
     }
 
     /// The last report of each sandbox's gate that was written since a time or a little before, at most
-    /// [`MAX_REPORTING_SANDBOXES`](crate::MAX_REPORTING_SANDBOXES). Reads files: for a thread that may block.
+    /// [`MAX_REPORTING_SANDBOXES`](crate::read::recorded::MAX_REPORTING_SANDBOXES). Reads files: for a thread that may block.
     pub fn last_reports(&self, since: SystemTime) -> io::Result<HashMap<String, u64>> {
         last_reports(self.directory(), since)
     }

@@ -17,5 +17,5 @@ pub(super) mod tool_options;
 pub mod verdict;
 pub mod wrapper;
 
-pub use builtin::changes_lookup;
+pub(crate) use builtin::changes_lookup;
 pub use evaluator::evaluate_rules;

@@ -19,13 +19,13 @@ use super::{
     tool_options::{BehindOptions, OptionPlace, behind_options, match_among_options, takes_nothing},
 };
 
-pub use super::program::{base_name, resolve_place};
+pub use super::program::base_name;
+pub(crate) use super::program::resolve_place;
 use conditions::Conditions;
 pub use conditions::RequestContext;
 use places::{Places, is_about_paths, is_called_by, is_relative, plain};
-pub use source::{
-    ClaimedField, Decision, Effects, RuleAt, RuleError, RuleMode, RuleSource, SkipSource, Starts, WhenSource,
-};
+pub(crate) use source::{ClaimedField, Effects, RuleError, RuleMode, SkipSource};
+pub use source::{Decision, RuleAt, RuleSource, Starts};
 
 /// One command to be matched: a program with its arguments, in its request context.
 #[derive(Debug)]

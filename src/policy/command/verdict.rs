@@ -6,7 +6,7 @@
 //! The answers about one command are shared by the evaluation of requests and by that of execs. What becomes of a command that no rule
 //! matches is decided there.
 
-pub use super::effects::EffectsConflict;
+pub(crate) use super::effects::EffectsConflict;
 use super::{
     pattern::Match,
     program::{ProgramResolver, Resolved},

@@ -5,4 +5,4 @@
 pub mod found_file;
 mod program_resolver;
 
-pub use program_resolver::{ProfileResolver, ProgramCache, SessionResolver};
+pub use program_resolver::{ProgramCache, SessionResolver};

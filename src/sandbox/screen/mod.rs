@@ -20,6 +20,6 @@ mod sieve;
 mod state;
 mod terminal;
 
-pub use process::main;
+pub(crate) use process::main;
 
-pub use crate::wire::screen::PROCESS_NAME;
+pub(crate) use crate::wire::screen::PROCESS_NAME;

@@ -8,7 +8,7 @@ mod ready;
 pub mod runtime;
 mod setup;
 
-pub use launch::main;
-pub use ready::{CommandIdentity, Ready, SupervisedGate};
+pub(crate) use launch::main;
+pub use ready::{CommandIdentity, Ready};
 
-pub use crate::wire::launch::PROCESS_NAME;
+pub(crate) use crate::wire::launch::PROCESS_NAME;

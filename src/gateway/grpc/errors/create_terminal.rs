@@ -179,7 +179,7 @@ mod tests {
         link::{LinkError, Peer},
         policy::{ApprovalQuestion, Denial, PolicySet},
         proto::supervisor::Stage,
-        terminal::{LimitName, QuotaReached, SecretFault, Unrecorded},
+        terminal::{QuotaReached, Unrecorded, quotas::LimitName, secrets::command_secrets::SecretFault},
         wire::EncodeError,
     };
 

@@ -9,7 +9,7 @@ mod operation;
 use std::collections::HashMap;
 
 pub use create_terminal::create;
-pub use operation::{input_write, terminal_request};
+pub(crate) use operation::{input_write, terminal_request};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
 

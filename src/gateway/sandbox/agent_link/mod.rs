@@ -8,10 +8,8 @@ mod agents;
 mod callers_agent;
 mod serving;
 
-pub use agents::{AgentOwner, Agents, SignatureObserver, SignatureRequest, SignatureVerdict};
-pub use callers_agent::CallersAgent;
+pub use agents::Agents;
+pub(crate) use agents::{AgentOwner, SignatureObserver, SignatureRequest, SignatureVerdict};
+pub(crate) use callers_agent::CallersAgent;
 pub use serving::MAX_DESCRIPTORS;
 pub(crate) use serving::serve;
-
-/// Where commands find the socket, which `SSH_AUTH_SOCK` names.
-pub use crate::policy::environment::SSH_AGENT_SOCKET;

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use tokio::{io::unix::AsyncFd, time::timeout};
 
 use crate::{
-    sandbox::{cgroup::sandbox::SandboxCgroup, host::ptys::PtyReservation, launch},
+    sandbox::{cgroup::SandboxCgroup, host::ptys::PtyReservation, launch},
     sys::namespace,
 };
 

@@ -23,7 +23,7 @@ use crate::{
     failpoint,
     proto::supervisor::{EffectiveConfinement, Identity, Shutdown, to_supervisor::Request},
     sandbox::{
-        cgroup::sandbox::SandboxCgroup,
+        cgroup::SandboxCgroup,
         control::{
             cleanup::{Cleanup, KillOutcome},
             connection::{ControlConnection, SupervisorEvent},

@@ -1,11 +1,12 @@
 //! What one gateway has of its host for all its sandboxes: host ids, pseudo-terminals, cgroups, and a warm launcher.
 
-pub mod host_ids;
-pub mod nested;
-pub mod processors;
-pub mod ptys;
+pub(crate) mod host_ids;
+pub(crate) mod nested;
+pub(crate) mod processors;
+pub(crate) mod ptys;
 mod resources;
-pub mod subordinate_ids;
-pub mod warm_launcher;
+pub(crate) mod subordinate_ids;
+pub(crate) mod warm_launcher;
 
-pub use resources::{Host, HostCgroupError};
+pub use resources::Host;
+pub(crate) use resources::HostCgroupError;

@@ -25,8 +25,8 @@ use crate::{
     pool::Pool,
     sandbox::{
         cgroup::{
+            PrincipalLimits,
             gateway::{self, GatewayCgroups},
-            principal::PrincipalLimits,
         },
         host::{
             host_ids::{self, HostIdRange},

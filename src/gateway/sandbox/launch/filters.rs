@@ -9,7 +9,7 @@ use crate::{
     policy::profile::{Network, Profile, Requirement},
     proto::supervisor::{ExecutablePaths, GatePlan, LandlockPlan, SeccompPlan, TcpPorts},
     sandbox::{
-        cgroup::sandbox::SandboxCgroup,
+        cgroup::SandboxCgroup,
         host::Host,
         launch::error::LaunchError,
         probe::{CONNECTION_PROGRAMS, NO_TCP_DIAG},

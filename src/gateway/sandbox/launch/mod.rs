@@ -21,5 +21,5 @@ mod shown_socket;
 mod start;
 
 pub use error::LaunchError;
-pub use listen::control_socket_path;
+pub(crate) use listen::control_socket_path;
 pub use start::{LaunchedGate, LaunchedSandbox, launch, launch_blocking, reap};

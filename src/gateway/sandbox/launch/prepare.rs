@@ -28,7 +28,7 @@ use crate::{
         Identity, Mount, ProxyPlan, SandboxPlan, SessionNetworkPlan, WithoutGatewayPlan, mount::Kind,
     },
     sandbox::{
-        cgroup::{gateway::PrincipalCgroup, sandbox::SandboxCgroup},
+        cgroup::{SandboxCgroup, gateway::PrincipalCgroup},
         host::{Host, processors::PROCESSORS, ptys::PtyReservation, warm_launcher::WarmLauncher},
         launch::{
             commands_id,

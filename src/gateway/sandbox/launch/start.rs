@@ -20,7 +20,7 @@ use nix::{
 use prost::Message;
 
 use crate::sandbox::{
-    cgroup::sandbox::SandboxCgroup,
+    cgroup::SandboxCgroup,
     host::{
         Host,
         ptys::PtyReservation,
@@ -55,8 +55,7 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct LaunchedSandbox {
     /// As in the spec.
     pub id: String,
-    /// Where its supervisor listens. The path may be longer than a socket address: see
-    /// [`super::control_socket_path`].
+    /// Where its supervisor listens. The path may be longer than a socket address.
     pub socket: PathBuf,
     /// Its address on its loopback, where it shares that.
     pub own_address: Option<Arc<OwnAddress>>,

@@ -11,9 +11,10 @@ mod process;
 mod serving;
 mod trusted_roots;
 
-pub use authorities::{Authorities, AuthorityError};
-pub use host_socket::{HostSocket, HostSocketCaller, HostSocketError};
-pub use nets::{Asker, ConnectionObserver, ConnectionOrigin, Judged, NameFiles, NetOwner, Nets, ProgramLook};
+pub(crate) use authorities::{Authorities, AuthorityError};
+pub(crate) use host_socket::{HostSocketCaller, HostSocketError};
+pub(crate) use nets::{Asker, ConnectionObserver, ConnectionOrigin, NetOwner, Nets, ProgramLook};
+pub use nets::{Judged, NameFiles};
 pub(crate) use process::{NetError, NetProcess};
 pub(crate) use serving::{AllowedConnections, ServedSandbox};
 pub use trusted_roots::TrustedRoots;

@@ -45,8 +45,8 @@ use crate::{
 pub enum Discovered {
     /// It runs and answers.
     Alive(Box<AdoptableSandbox>),
-    /// It has ended. Its record, if that can be read.
-    Dead(Option<Box<SandboxState>>),
+    /// It has ended.
+    Dead,
 }
 
 /// A sandbox that has answered. Dropping this leaves it alone.
@@ -86,16 +86,14 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
         Err(error) if error.kind() == io::ErrorKind::NotFound && has_processes(directory) => {
             return Err(SandboxAdoptError::Unreachable);
         }
-        Err(error) if stale::is_gone(&error) => {
-            return Ok(Discovered::Dead(sandbox_state::read(directory).ok().map(Box::new)));
-        }
+        Err(error) if stale::is_gone(&error) => return Ok(Discovered::Dead),
         Err(error) => return Err(LinkError::Connect(Peer::Supervisor, error).into()),
     };
     let state = sandbox_state::read(directory)?;
     let control = ControlConnection::over(socket).map_err(SandboxAdoptError::Descriptors)?;
     let (answer, mut descriptors) = match control.exchange_hello().await {
         // It ended before it answered.
-        Err(error) if error.is_end() => return Ok(Discovered::Dead(Some(Box::new(state)))),
+        Err(error) if error.is_end() => return Ok(Discovered::Dead),
         greeted => greeted?,
     };
     if answer.sandbox_id != state.id {
@@ -105,10 +103,10 @@ pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError>
     match process::is_namespace_init(supervisor.as_fd()).map_err(SandboxAdoptError::Descriptors)? {
         Some(true) => {}
         Some(false) => return Err(SandboxAdoptError::Unverified),
-        None => return Ok(Discovered::Dead(Some(Box::new(state)))),
+        None => return Ok(Discovered::Dead),
     }
     let held = match handshake::list(&control).await {
-        Err(error) if error.is_end() => return Ok(Discovered::Dead(Some(Box::new(state)))),
+        Err(error) if error.is_end() => return Ok(Discovered::Dead),
         listed => listed?,
     };
     let supervisor = async_fd::register(supervisor, Interest::READABLE)

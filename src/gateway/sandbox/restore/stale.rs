@@ -20,7 +20,7 @@ use crate::{
     cgroup::directory::CgroupError,
     proto::supervisor::{Shutdown, ToSupervisor, to_supervisor::Request},
     sandbox::{
-        cgroup::sandbox::{Killed, SandboxCgroup},
+        cgroup::{Killed, SandboxCgroup},
         control::connection,
         launch::control_socket_path,
         sandbox_state,

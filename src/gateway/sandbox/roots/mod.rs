@@ -3,11 +3,12 @@
 pub mod governing;
 mod home;
 mod open;
-pub mod path_walk;
+pub(crate) mod path_walk;
 mod root;
 mod volume;
 
-pub use home::{home_in, home_of};
-pub use open::{Ownership, RootError, open, open_owned, visible};
+pub(crate) use home::{home_in, home_of};
+pub(crate) use open::{Ownership, RootError, open_owned};
+pub use open::{open, visible};
 pub use root::{Root, RootRole};
-pub use volume::{KERNEL_FILESYSTEMS, MAX_VOLUMES, MEMORY_FILESYSTEMS, machines_locations, volumes_below};
+pub(crate) use volume::{KERNEL_FILESYSTEMS, MEMORY_FILESYSTEMS, machines_locations, volumes_below};

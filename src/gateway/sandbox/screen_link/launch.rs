@@ -19,7 +19,7 @@ use crate::{
     link::{LinkError, Peer},
     proto::screen::{ScreenLaunched, ScreenPlan},
     sandbox::{
-        cgroup::sandbox::SandboxCgroup,
+        cgroup::SandboxCgroup,
         host::{
             Host,
             warm_launcher::{LAUNCH_TIMEOUT, Launcher},

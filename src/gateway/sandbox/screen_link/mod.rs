@@ -5,5 +5,6 @@
 mod launch;
 mod link;
 
-pub use launch::{ScreenLaunch, ScreenProcess, launch_blocking};
-pub use link::{Latest, ScreenError, ScreenLink, ScreenObserver, ScrollbackPage};
+pub use launch::{ScreenLaunch, launch_blocking};
+pub(crate) use link::{Latest, ScreenError};
+pub use link::{ScreenLink, ScreenObserver};

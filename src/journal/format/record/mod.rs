@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::maintenance::{Checkpoint, FileClosed, FileOpened, FilesRemoved, Finding, Unwritten};
 
-pub use command::{CommandLocation, JudgedCommands, MAX_COMMAND_BYTES, RecordedCommand};
+pub use command::{CommandLocation, JudgedCommands, RecordedCommand};
 pub use decision::*;
 pub use exec::*;
 pub use gateway::*;

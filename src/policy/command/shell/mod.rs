@@ -25,7 +25,8 @@ use std::ops::Range;
 use parser::Parser;
 pub use quoting::print;
 pub(super) use word::holds_number;
-pub use word::{OpaqueReason, Word, holds_substitution};
+pub(crate) use word::holds_substitution;
+pub use word::{OpaqueReason, Word};
 
 /// The longest line that is read, in bytes. A longer one is opaque as a whole.
 pub const MAX_LINE_BYTES: usize = 64 * 1024;

@@ -127,7 +127,7 @@ pub fn run(ready: Ready) -> ! {
         Ok(mut runtime) => match runtime.run() {
             Ok(never) => match never {},
             Err(Finished::ShutDown) => 0,
-            Err(Finished::Failed(_) | Finished::Outlived) => 1,
+            Err(Finished::Failed | Finished::Outlived) => 1,
         },
         Err(_) => 1,
     };
@@ -142,8 +142,7 @@ enum Finished {
     /// A process survives its kill, and must not survive the sandbox.
     Outlived,
     /// epoll_wait(2) failed, for a reason that does not pass.
-    #[allow(dead_code, reason = "for debugging")]
-    Failed(Errno),
+    Failed,
 }
 
 impl Runtime {
@@ -227,7 +226,7 @@ impl Runtime {
 
     fn run(&mut self) -> Result<Infallible, Finished> {
         loop {
-            self.turn().map_err(Finished::Failed)?;
+            self.turn().map_err(|_| Finished::Failed)?;
             if self.is_shut_down() || self.is_handshake_overdue() {
                 return Err(Finished::ShutDown);
             }

@@ -24,7 +24,8 @@ use nix::{
     sys::stat::{Mode, umask},
 };
 
-pub use self::identity::{MAPS_WRITTEN, WRITE_OWN_MAP, one_id};
+pub use self::identity::one_id;
+pub(crate) use self::identity::{MAPS_WRITTEN, WRITE_OWN_MAP};
 use self::{
     confinement::{GateHandover, LandlockRules},
     network::NameAddresses,
