@@ -22,8 +22,8 @@ use crate::{
     },
     support::{
         Gateway, Process, Session, Terminal,
-        api::{ExitCause, TerminalState},
-        code, eventually, is_root, signal_name, skip, within,
+        api::{CreateTerminalRequest, ExitCause, TerminalState},
+        code, eventually, is_root, seconds, signal_name, skip, within,
     },
 };
 
@@ -66,8 +66,8 @@ async fn stopped_supervisor_in(session: &Session, limits: Limits) -> (Terminal, 
     let command = command.with(|request| match limits {
         Limits::None => {}
         // Far enough for the stop to come first.
-        Limits::Time => request.time_limit = Some(crate::support::seconds(4)),
-        Limits::Idle => request.idle_limit = Some(crate::support::seconds(4)),
+        Limits::Time => request.time_limit = Some(seconds(4)),
+        Limits::Idle => request.idle_limit = Some(seconds(4)),
     });
     let terminal = command.create().await;
     terminal.until("ready").await;
@@ -88,6 +88,38 @@ async fn is_lost_and_gone(terminal: &Terminal, cause: ExitCause, marker: &str, w
     assert_eq!((outcome.cause(), outcome.end.clone()), (cause, None), "{way}");
     let left = Process::all_marked(marker);
     assert!(left.is_empty(), "{way}: {left:?}");
+}
+
+#[tokio::test]
+async fn a_stopped_supervisor_keeps_no_adopted_command_from_its_limits() {
+    let gateway = Gateway::start();
+    let mut session = Session::open(&gateway).await;
+    let mut begun = Vec::new();
+    for change in [
+        |request: &mut CreateTerminalRequest| request.time_limit = Some(seconds(4)),
+        |request: &mut CreateTerminalRequest| request.idle_limit = Some(seconds(4)),
+    ] {
+        let marker = session.marker();
+        let command = session.attack("states").args(["leaders", &marker]).grace(Duration::from_millis(100));
+        let terminal = command.with(change).create().await;
+        terminal.until("ready").await;
+        begun.push((terminal, marker));
+    }
+    gateway.crash();
+    gateway.start_again();
+    session.go_on(&gateway.caller().await);
+    kill(supervisor_of(&gateway, &begun[0].1), Signal::SIGSTOP).expect("root may");
+    for ((terminal, marker), causes) in begun.iter().zip([
+        [ExitCause::TimeLimit, ExitCause::TimeLimit],
+        // The first one's end may take the sandbox with it.
+        [ExitCause::IdleLimit, ExitCause::SandboxLost],
+    ]) {
+        let outcome = terminal.over(&session.caller).wait().await;
+        assert!(causes.contains(&outcome.cause()), "{outcome:?}");
+        assert!(Process::all_marked(marker).is_empty(), "nothing of it is left");
+    }
+    session.close().await;
+    gateway.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -422,7 +454,7 @@ async fn a_tracer_in_another_terminal_does_not_keep_an_ended_command() {
 async fn is_not_kept(gateway: &Arc<Gateway>, way: Kept) {
     let session = Session::open(gateway).await;
     let (kept, keeper) = (session.marker(), session.marker());
-    let limit = Some(crate::support::seconds(8));
+    let limit = Some(seconds(8));
     let command = session.attack("states").args(["tracee", &kept]).grace(Duration::ZERO);
     let command = command.with(|request| match way {
         Kept::Killed => {}

@@ -325,18 +325,21 @@ impl Terminals {
         terminal.adopt(Running::adopted(sandbox.clone(), sharing), live);
         self.screens.begin(terminal, Questions::SomeOld);
         self.stop_when_left(terminal);
-        if let Some((exit, ago)) = ended {
-            let recording = match recorded_exits.contains(&terminal.id.to_string(), ago) {
-                true => Recording::AlreadyRecorded,
-                false => Recording::Now,
-            };
-            let terminal = terminal.clone();
-            terminal.end_claims.set_reported();
-            sandbox.after_gate_backlog(move || {
-                terminal.after_workspace_check(move |terminal| {
-                    terminal.ended_earlier(CommandEnd::Reported(exit), ago, recording);
+        match ended {
+            None => terminal.enforce_time_limits(),
+            Some((exit, ago)) => {
+                let recording = match recorded_exits.contains(&terminal.id.to_string(), ago) {
+                    true => Recording::AlreadyRecorded,
+                    false => Recording::Now,
+                };
+                let terminal = terminal.clone();
+                terminal.end_claims.set_reported();
+                sandbox.after_gate_backlog(move || {
+                    terminal.after_workspace_check(move |terminal| {
+                        terminal.ended_earlier(CommandEnd::Reported(exit), ago, recording);
+                    });
                 });
-            });
+            }
         }
         match terminal.spec.backpressure {
             Backpressure::Never => {}
