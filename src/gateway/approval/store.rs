@@ -45,13 +45,13 @@ pub enum Resolution {
 pub enum ApprovalResolveError {
     /// There is none, or it is not for this caller to see.
     #[error("no such approval")]
-    NotFound,
+    Unknown,
     /// The caller sees it and may not answer.
     #[error("this caller may not answer: the configuration names the approvers")]
     NotAnApprover,
     /// It has been answered, or has ended without an answer.
     #[error("the approval is not pending any more: it is {0}")]
-    NotPending(ApprovalStatus),
+    Over(ApprovalStatus),
 }
 
 /// All questions of a gateway.
@@ -157,13 +157,13 @@ impl ApprovalStore {
         caller: Principal,
         id: ApprovalId,
     ) -> Result<Approval, ApprovalResolveError> {
-        let approval = self.find(caller, id).ok_or(ApprovalResolveError::NotFound)?;
+        let approval = self.find(caller, id).ok_or(ApprovalResolveError::Unknown)?;
         if !self.config.approvers.may_answer(caller, approval.request.action.principal, self.gateway_uid) {
             return Err(ApprovalResolveError::NotAnApprover);
         }
         match approval.state {
             ApprovalStatus::Pending => Ok(approval),
-            over => Err(ApprovalResolveError::NotPending(over)),
+            over => Err(ApprovalResolveError::Over(over)),
         }
     }
 
@@ -171,7 +171,7 @@ impl ApprovalStore {
     pub fn resolve(&self, id: ApprovalId, answer: Answer) -> Result<Approval, ApprovalResolveError> {
         self.check_resolvable(answer.approver, id)?;
         let answered = self.lock().answer(id, answer, &self.config, Instant::now());
-        let approval = answered.map_err(ApprovalResolveError::NotPending)?;
+        let approval = answered.map_err(ApprovalResolveError::Over)?;
         self.publish(&approval);
         Ok(approval)
     }

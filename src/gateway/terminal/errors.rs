@@ -367,9 +367,9 @@ impl From<&ResolveApprovalError> for Reason {
     fn from(error: &ResolveApprovalError) -> Self {
         match error {
             ResolveApprovalError::Unrecorded(error) => error.into(),
-            ResolveApprovalError::Resolve(ApprovalResolveError::NotFound) => Self::ApprovalNotFound,
+            ResolveApprovalError::Resolve(ApprovalResolveError::Unknown) => Self::ApprovalNotFound,
             ResolveApprovalError::Resolve(ApprovalResolveError::NotAnApprover) => Self::NotAnApprover,
-            ResolveApprovalError::Resolve(ApprovalResolveError::NotPending(_)) => Self::ApprovalNotPending,
+            ResolveApprovalError::Resolve(ApprovalResolveError::Over(_)) => Self::ApprovalNotPending,
         }
     }
 }

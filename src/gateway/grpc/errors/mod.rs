@@ -217,11 +217,11 @@ pub fn run(error: &RunError) -> Status {
 pub fn resolve_approval(error: &ResolveApprovalError) -> Status {
     match error {
         ResolveApprovalError::Unrecorded(error) => unrecorded(error),
-        ResolveApprovalError::Resolve(ApprovalResolveError::NotFound) => not_found(ResourceKind::Approval),
+        ResolveApprovalError::Resolve(ApprovalResolveError::Unknown) => not_found(ResourceKind::Approval),
         ResolveApprovalError::Resolve(ApprovalResolveError::NotAnApprover) => {
             status(error, error.to_string(), [])
         }
-        ResolveApprovalError::Resolve(ApprovalResolveError::NotPending(state)) => {
+        ResolveApprovalError::Resolve(ApprovalResolveError::Over(state)) => {
             status(error, error.to_string(), [("state", state.to_string())])
         }
     }
