@@ -158,7 +158,7 @@ pub fn read_memory(thread: i32, address: u64, into: &mut [u8]) -> Result<usize, 
 /// addresses are given as pages fit into `into`.
 ///
 /// # Errors
-/// As [`read`], for the first page.
+/// As [`read_memory`], for the first page.
 pub fn read_memory_pages(thread: i32, addresses: &[u64], into: &mut [u8]) -> Result<usize, Errno> {
     let length = into.len() / addresses.len().max(1);
     let mut remote = Vec::with_capacity(addresses.len());

@@ -39,7 +39,7 @@ const CAPABILITIES: [Capability; 2] = [Capability::CAP_SYS_PTRACE, Capability::C
 pub(super) struct GateDescriptors {
     /// Of the sandbox's filter.
     pub(super) seccomp: OwnedFd,
-    /// Kept open: see [`dead_man`].
+    /// Kept open: see [`crate::sys::own_process::arm_dead_man`].
     pub(super) dead_man: OwnedFd,
     /// The host's /proc.
     pub(super) proc: OwnedFd,

@@ -629,7 +629,7 @@ fn write_maps(process: Pid, uids: &[IdPair], gids: &[IdPair]) -> Result<Mapped, 
     }
 }
 
-/// As [`write()`], by a process with every capability in the parent of the process's user namespace.
+/// As [`write_maps`], by a process with every capability in the parent of the process's user namespace.
 fn write_maps_directly(process: Pid, uids: &[IdPair], gids: &[IdPair]) -> Result<Mapped, StageError> {
     let directory = PathBuf::from(format!("/proc/{process}"));
     match write_map(&directory, "uid_map", uids) {
