@@ -22,7 +22,7 @@ use tempfile::TempDir;
 
 const ADDRESS: &str = "127.83.251.1";
 const PORT: u16 = 18_090;
-/// Of the other proxies.
+/// The port of the other proxies.
 const PEER_PORT: u16 = 18_091;
 const START_DEADLINE: Duration = Duration::from_secs(20);
 

@@ -114,9 +114,9 @@ fn in_bwrap(argv: &[&str]) -> Peer {
 #[derive(Default)]
 struct Taken {
     wall: Samples,
-    /// Of the processes that it started, without the gateway's.
+    /// The time of the processes that it started, without the gateway's.
     processor: Samples,
-    /// Of each round, to the first candidate's of the same round.
+    /// The ratio of each round to the first candidate's of the same round.
     ratios: Vec<f64>,
 }
 
@@ -180,7 +180,7 @@ async fn measure(client: &mut Client, session: &str, candidate: &Candidate) -> O
     Some((wall, children_processor_time().saturating_sub(before)))
 }
 
-/// Of the processes that this one has waited for. The gateway is waited for at the end only.
+/// The time of the processes that this one has waited for. The gateway is waited for at the end only.
 fn children_processor_time() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).expect("it cannot fail");
     let microseconds = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();

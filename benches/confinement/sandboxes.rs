@@ -125,7 +125,7 @@ fn bwrap(_: &HostSide, workspace: &Path, inside: &[String]) -> Vec<String> {
 
 fn runc(host: &HostSide, workspace: &Path, inside: &[String]) -> Vec<String> {
     let bundle = host.base().join("bundle");
-    // Of an earlier trial.
+    // An earlier trial may have left it.
     let _ = fs::remove_dir_all(&bundle);
     fs::create_dir_all(bundle.join("rootfs")).expect("a directory");
     let made = Command::new("runc").arg("spec").current_dir(&bundle).status();

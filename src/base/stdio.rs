@@ -43,7 +43,7 @@ pub fn stderr() -> Output<io::Stderr> {
 /// Reads what is there, or waits until something is. 0: the end.
 ///
 /// # Errors
-/// Of read(2).
+/// The errors are those of read(2).
 pub fn read(from: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
         match nix::unistd::read(from, buffer) {
@@ -58,7 +58,7 @@ pub fn read(from: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
 /// Writes all of it.
 ///
 /// # Errors
-/// Of write(2).
+/// The errors are those of write(2).
 pub fn write(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match nix::unistd::write(to, bytes) {

@@ -51,13 +51,13 @@ enum ApprovalsCommand {
         /// Also what is over, as far as it is still known
         #[arg(long)]
         all: bool,
-        /// Of this session only
+        /// Shows only those of this session
         #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
         session: String,
     },
     /// Print what waits, and then every change, until interrupted
     Watch {
-        /// Of this session only, until it is closed
+        /// Follows only those of this session, until it is closed
         #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
         session: String,
     },

@@ -344,7 +344,7 @@ struct FilterArguments {
     /// Decided so
     #[arg(long, value_name = "DECISION")]
     decision: Option<DecisionChoice>,
-    /// Of sessions that were opened by this front end (cli, acp, mcp, shell, grpc, ...), as their callers claim
+    /// Only sessions that were opened by this front end (cli, acp, mcp, shell, grpc, ...), as their callers claim
     #[arg(long, value_name = "NAME")]
     front_end: Option<String>,
     /// Written since: a time ago as 90s, 15m or 24h, a date as 2026-11-21, or with a time as 2026-11-21T10:26:27Z

@@ -41,7 +41,7 @@ impl Selection {
         Self::default()
     }
 
-    /// Of a list such as `TC-001,TC-010`; commas or spaces stand between the names.
+    /// Parses a list such as `TC-001,TC-010`; commas or spaces stand between the names.
     pub fn parse(text: &str) -> Result<Self, SelectionError> {
         let words = text.split([',', ' ', '\n']).filter(|word| !word.is_empty());
         let numbers = words.map(|word| {

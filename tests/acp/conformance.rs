@@ -105,7 +105,7 @@ fn provost_passes_every_case() {
 /// Cases in which signals end commands, or are sent to them before they are killed.
 const SIGNAL_CASES: &str = "TC-072,TC-073,TC-074,TC-096,TC-098,TC-101";
 
-/// Of both backends, started as nohup(1) and jobs of scripts start programs.
+/// Both backends are started as nohup(1) and jobs of scripts start programs.
 #[test]
 #[ignore = "long: .ci/run runs it"]
 fn signals_that_the_suite_was_told_to_ignore_are_not_ignored_by_commands() {

@@ -69,7 +69,7 @@ fn a_fork_without_a_directory_works_in_its_parents() {
     peer.editor_asks("session/fork", json!({"sessionId":"s"}), json!({"result":{"sessionId":"f"}}));
     let workspace = format!("{}\n", peer.workspace.display());
     assert_eq!(printed(&mut peer, "f", "pwd"), workspace);
-    // Of a session that nobody knows there is nothing to take over; and one that was refused is none.
+    // A session that nobody knows has nothing to take over; and one that was refused is none.
     peer.editor_asks("session/fork", json!({"sessionId":"?"}), json!({"result":{"sessionId":"g"}}));
     assert_eq!(code_of_create(&mut peer, "g", None), -32002);
     let refused = json!({"error":{"code":-32603,"message":"no"}});

@@ -84,7 +84,7 @@ fn terminals_of_a_subagent_are_its_own_and_end_with_it_and_with_its_parent() {
             assert_eq!(answer["result"].is_object(), place == other, "{session} and {other}: {answer}");
         }
     }
-    // Of three that wait, only the child's is answered when the editor closes the child.
+    // Three wait, and only the child's is answered when the editor closes the child.
     peer.agent_sends(json!({"jsonrpc":"2.0","id":"wait","method":"terminal/wait_for_exit",
         "params":{"sessionId":"one","terminalId":ids[1]}}));
     peer.editor_asks("session/close", json!({"sessionId":"one"}), json!({"result":{}}));

@@ -84,7 +84,7 @@ impl Desk {
             .approvals
     }
 
-    /// Of what this person sees, what nobody has answered, of one session or, where that is empty, of all.
+    /// Lists what this person sees and nobody has answered, of one session or, where that is empty, of all.
     pub(crate) async fn pending(&self, session_id: &str) -> Vec<String> {
         let mut approvals = self.approvals.clone();
         let request = ListApprovalsRequest {

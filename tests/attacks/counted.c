@@ -121,7 +121,7 @@ static int in_flight(void) {
 
 static int any_file(void) { return memfd_create("any", MFD_CLOEXEC); }
 
-// Of a file that has no other name, so that nothing is left outside.
+// Watches a file that has no other name, so that nothing is left outside.
 static int watch(void) {
     static int watching = -1, by = 0;
     if (by != getpid()) {

@@ -87,7 +87,7 @@ static void hinder(pid_t target) {
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(0, &one);
-    // Of a user, with the value that all have already.
+    // Set for a user, with the value that all have already.
     report("setpriority_user", syscall(SYS_setpriority, PRIO_USER, 0, getpriority(PRIO_PROCESS, 0)));
     report("ioprio_set_user", syscall(SYS_ioprio_set, 3, getuid(), 0));
     report("prlimit", syscall(SYS_prlimit64, target, RLIMIT_NOFILE, &none, NULL));

@@ -224,7 +224,7 @@ fn the_workspace_is_the_current_directory_or_the_one_given() {
     let output = place.output(&["--root", "/no/such/directory"], &["true"]);
     assert_eq!(code(&output), 125);
 
-    // Of several the first is where it starts; all can be written.
+    // The first one of several is where it starts; all can be written.
     let third = place.path().join("third");
     fs::create_dir(&third).unwrap();
     let (first, second) = (other.to_str().unwrap(), third.to_str().unwrap());

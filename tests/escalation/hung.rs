@@ -400,7 +400,7 @@ async fn what_cannot_be_killed_is_told_within_the_bound_and_goes_when_it_can() {
         .iter()
         .find(|directory| directory.join("freezer.state").exists())
         .cloned();
-    // Of the second version, a freezer holds back no kill.
+    // A freezer of the second version holds back no kill.
     let Some(freezer) = freezer.filter(|_| is_root()) else {
         // Also where CI runs: there a frozen process obeys a kill, which another test shows.
         println!("SKIPPED: no freezer of version 1, which root may use");

@@ -98,7 +98,7 @@ async fn a_script_that_is_named_like_a_denied_argument_is_that_argument() {
     gateway.stop();
 }
 
-/// Of each script what it prints, or the error; where the name is its first line's length and kind.
+/// Says what each script prints, or the error; where the name is its first line's length and kind.
 fn results(output: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(output).lines().map(str::to_owned).collect()
 }

@@ -65,7 +65,7 @@ fn bits_of(path: &Path) -> u32 {
     fs::symlink_metadata(path).expect("it is there").mode() & 0o6000
 }
 
-/// Of a directory whose group the caller is not in the kernel takes the bit away and says nothing. Where it has no id for the group it changes
+/// The kernel takes the bit away from a directory whose group the caller is not in, and says nothing. Where it has no id for the group it changes
 /// no mode at all.
 async fn must_ask_for_the_group(session: &Session) {
     let (own, foreign) = (session.workspace.join("own"), session.workspace.join("foreign"));

@@ -10,7 +10,7 @@ use crate::{
 
 /// Another principal.
 const OTHER: u32 = 54_383;
-/// Of one sandbox.
+/// One sandbox has so many.
 const PTYS: i64 = 64;
 /// With more on the host, taking them all would take too long here.
 const TESTED_MAX: i64 = 8_192;

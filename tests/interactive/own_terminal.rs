@@ -20,7 +20,7 @@ const FULL_SCREEN: &str =
     "\\033[?1049h\\033[?1;1002;1006;2004h\\033[?25l\\033=\\033[>4;2m\\033[3;9r\\033[5;5Hdrawn";
 /// The clipboard, the title as input, a request that is repeated, the answer to ENQ, a file, a notification.
 const HOSTILE: &str = "\\033]52;c;cm0gLXJmIH4K\\007\\033[21t\\033P$qm\\033\\\\\\005\\033_Gt=f;L2V0Yw==\\033\\\\\\033]777;notify;a;b\\007";
-/// Of these a terminal must see nothing.
+/// A terminal must see nothing of these.
 const REACHES_BEYOND: [&str; 6] = ["\x1b]52", "\x1b[21t", "\x1bP", "\x05", "\x1b_G", "\x1b]777"];
 
 /// The modes that a terminal is in which was shown all of this.

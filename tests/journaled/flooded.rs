@@ -13,7 +13,7 @@ use crate::{
 };
 
 const REFUSALS: u64 = 400;
-/// Of each, in the request.
+/// Each has so much of it in the request.
 const TEXT_BYTES: usize = 30_000;
 /// What one principal's refusals write at once is 4 MiB; the rest is for the time that the test takes, and for others.
 const JOURNAL_BYTES: u64 = 7 << 20;
@@ -67,9 +67,9 @@ const FLOODER: u32 = 54_381;
 const VICTIM: u32 = 54_382;
 /// More commands than fill the journal of these tests, whatever their records are.
 const COMMANDS: usize = 3_000;
-/// Of each, in the request: of one argument the kernel takes 128 KiB.
+/// Each has so much of it in the request: the kernel takes 128 KiB of one argument.
 const ARGUMENT_BYTES: usize = 128 * 1024 - 16;
-/// Of what costs nothing.
+/// What costs nothing is done so often.
 const TIMES: u64 = 300;
 /// What may be written for one whose share is full: ends, counts, and what others do.
 const BEYOND_BYTES: u64 = 256 << 10;

@@ -186,7 +186,7 @@ async fn every_attack_fails(fixture: &Fixture, session: Session) {
     for name in SERVED.iter().chain(BY_RULE.iter().map(|(name, _)| name)) {
         assert!(outcomes.contains_key(*name), "{name}");
     }
-    // Of a request with two lengths the proxy takes one, and writes its own: nothing is left that a server could read as a request.
+    // The proxy takes one of two lengths of a request, and writes its own: nothing is left that a server could read as a request.
     let exact = [
         ("SNI of another host", "access denied"),
         ("no SNI", "access denied"),

@@ -166,7 +166,7 @@ fn in_leaves(supervisor: &Supervisor) -> Vec<u32> {
     lists.flat_map(|list| list.lines().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()).collect()
 }
 
-/// Of one the leader is held, of the other two processes that have outlived it.
+/// The leader of one is held; of the other two, processes have outlived it.
 pub fn what_cannot_be_killed_is_reported_and_then_the_sandbox_ends() {
     let (mut supervisor, mut client) = start();
     // A freezer of version 2 holds back no kill.

@@ -350,7 +350,7 @@ fn failures_to_start_are_told_apart() {
     for (spawn, stage, index, errno) in cases {
         let what = format!("{} in {}", spawn.program, spawn.cwd);
         let failure = client.spawn(spawn).map(drop).unwrap_err();
-        // Of a directory, the index says which name on the way to it.
+        // The index of a directory says which name on the way to it.
         let index = if stage == Stage::Cwd { failure.index } else { index };
         assert_eq!((failure.stage(), failure.index, failure.errno), (stage, index, errno), "{what}");
     }

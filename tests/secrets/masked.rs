@@ -173,7 +173,7 @@ async fn nothing_of_a_value_is_left_where_the_ring_has_dropped_its_beginning() {
     .await;
 }
 
-/// Of lines of nothing but the value: everything is covered but line ends, and what was cut off at the very end.
+/// The lines have nothing but the value: everything is covered but line ends, and what was cut off at the very end.
 fn must_be_covered(data: &[u8]) {
     let lines = data.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let shown: Vec<u8> = data[..lines].iter().copied().filter(|byte| !b"*\n".contains(byte)).collect();

@@ -293,7 +293,7 @@ fn the_view_holds_what_was_planned_and_nothing_else_of_the_host() {
             .collect()
     };
     let top = names("/");
-    // Of /sys what says how many processors and how much memory a command has.
+    // What says how many processors and how much memory a command has is all of /sys.
     assert!(
         names("/sys").iter().all(|name| ["devices", "fs"].contains(&name.as_str())),
         "{:?}",

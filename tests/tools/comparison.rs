@@ -68,7 +68,7 @@ pub(crate) struct Comparison<'a> {
 }
 
 impl<'a> Comparison<'a> {
-    /// Of `run`, in a project that `prepare` makes.
+    /// Compares `run`, in a project that `prepare` makes.
     pub(crate) fn of(name: &str, prepare: impl Fn(&Path) + 'a, run: &'a Run) -> Self {
         let directory =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tools-{name}-{}", std::process::id()));

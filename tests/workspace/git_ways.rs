@@ -84,7 +84,7 @@ const WAYS: &[Way] = &[
         name: "a tool for differences, by its path",
         host: "echo 2 > file",
         command: "git config diff.tool ../../../../../../../..$PWD/x.sh",
-        // Of its own, git would take an editor that is installed, which waits for a person.
+        // By itself git would take an editor that is installed, which waits for a person.
         person: r#"printf '[diff]\n\ttool = none\n[difftool "none"]\n\tcmd = true\n' > none; GIT_CONFIG_GLOBAL=$PWD/none git difftool -y < /dev/null"#,
     },
 ];

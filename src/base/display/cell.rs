@@ -99,7 +99,7 @@ impl Attributes {
 pub struct Cell {
     /// Never a control character.
     pub character: char,
-    /// Of the text.
+    /// The colour of the text.
     pub foreground: Colour,
     /// Behind it.
     pub background: Colour,

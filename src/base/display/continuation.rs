@@ -26,7 +26,7 @@ pub struct Pen {
     pub column: u16,
     /// From 0.
     pub row: u16,
-    /// Of the next character; its own character means nothing.
+    /// The style of the next character; its own character means nothing.
     pub style: Cell,
     /// Which of G0 to G3 draw lines.
     pub draws_lines: [bool; CHARSETS],
@@ -50,7 +50,7 @@ pub struct Beneath {
 /// What goes with a picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Continuation {
-    /// Of the picture that it goes with.
+    /// The offset of the picture that it goes with.
     pub offset: u64,
     /// The first row that scrolls, and the row behind the last one.
     pub margins: (u16, u16),

@@ -15,7 +15,7 @@ pub trait Memory {
     /// Copies all of `bytes` from this position.
     ///
     /// # Errors
-    /// Of the system.
+    /// The errors are those of the system.
     fn copy(&self, at: u64, bytes: &mut [u8]) -> io::Result<()>;
 }
 

@@ -42,7 +42,7 @@ struct Search {
 struct SecretValue {
     /// For ends of a text that the value may go on from.
     forward: PrefixMatcher,
-    /// Of the value read backwards: for beginnings of a text that the value may come from.
+    /// The matcher of the value read backwards: for beginnings of a text that the value may come from.
     reversed: PrefixMatcher,
 }
 

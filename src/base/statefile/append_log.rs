@@ -36,7 +36,7 @@ pub struct AppendLog {
     path: PathBuf,
     /// None: it is made with the first message.
     file: Option<File>,
-    /// Of what is whole in it.
+    /// The length of what is whole in it.
     length: u64,
 }
 
@@ -58,7 +58,7 @@ pub enum LogCondition {
     Intact,
     /// Something that is no message stands at this offset. What could be read behind it was read.
     Damaged {
-        /// Of the first damage.
+        /// The offset of the first damage.
         at: u64,
     },
 }

@@ -54,7 +54,7 @@ pub fn groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
                 return Ok(groups);
             }
             Err(Errno::ERANGE) if count > groups.len() => groups.resize(count, 0),
-            // Of a socket that is connected to nobody.
+            // The socket is connected to nobody.
             Err(Errno::ENODATA) => return Ok(Vec::new()),
             Err(errno) => return Err(errno.into()),
         }

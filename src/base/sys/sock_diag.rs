@@ -15,10 +15,10 @@ use nix::{
     },
 };
 
-/// Of linux/sock_diag.h and linux/inet_diag.h.
+/// From linux/sock_diag.h and linux/inet_diag.h.
 pub(super) const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const NO_COOKIE: [u8; 8] = [0xff; 8];
-/// Of linux/tcp_states.h.
+/// From linux/tcp_states.h.
 const ESTABLISHED: u8 = 1;
 
 /// `nlmsghdr`.

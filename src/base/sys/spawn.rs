@@ -544,7 +544,7 @@ unsafe fn execute(spec: &SpawnSpec) -> ChildFailure {
             // ENOENT for a file that is there: its interpreter is not.
             libc::ENOENT | libc::ENOTDIR if status.is_err() => {}
             libc::EACCES => refused = refused.or(Some(classify_refusal(result, status))),
-            // Of the file's own path: where only the interpreter's leads nowhere, the file is there.
+            // The file's own path is meant: where only the interpreter's leads nowhere, the file is there.
             libc::ELOOP | libc::ENAMETOOLONG if status.is_err() => {
                 return (SpawnStep::Resolve, 0, result);
             }

@@ -16,19 +16,19 @@ use nix::{
 
 use super::sock_diag::{HEADER_BYTES, SOCK_DIAG_BY_FAMILY, at, open, u16_at, u32_at};
 
-/// Of linux/unix_diag.h.
+/// From linux/unix_diag.h.
 const SHOW_NAME: u32 = 1;
 const SHOW_VFS: u32 = 2;
 const ATTRIBUTE_NAME: u16 = 0;
 const ATTRIBUTE_VFS: u16 = 1;
 /// `unix_diag_msg`.
 const MESSAGE_BYTES: usize = 16;
-/// Of linux/tcp_states.h: a socket that listens, and one that takes datagrams or may listen later.
+/// From linux/tcp_states.h: a socket that listens, and one that takes datagrams or may listen later.
 const LISTENING: u32 = 1 << 10;
 const UNCONNECTED: u32 = 1 << 7;
 /// The kernel sends at most so much at once.
 const ANSWER_BYTES: usize = 64 << 10;
-/// Of linux/kdev_t.h, within the kernel.
+/// From linux/kdev_t.h, within the kernel.
 const MINOR_BITS: u32 = 20;
 
 /// A socket that is bound to a file.

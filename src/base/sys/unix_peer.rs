@@ -10,7 +10,7 @@ use nix::{
     sys::socket::{MsgFlags, NetlinkAddr, recvfrom, sendto},
 };
 
-/// Of linux/sock_diag.h and linux/unix_diag.h.
+/// From linux/sock_diag.h and linux/unix_diag.h.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const UDIAG_SHOW_PEER: u32 = 4;
 const UNIX_DIAG_PEER: u16 = 2;

@@ -217,7 +217,7 @@ impl AcpSessions {
 
     async fn open_at_gateway(&self, session: &AcpSession) -> Result<String, Error> {
         let request = self.request(session)?;
-        // Of two that a lost answer leads to, one stays empty, and ends with this process.
+        // A lost answer leads to two: one stays empty, and ends with this process.
         let opened = self.client.call(|client| {
             let request = request.clone();
             async move { client.sessions.clone().create_session(request).await }

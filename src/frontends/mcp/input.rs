@@ -71,7 +71,7 @@ impl Inputs {
     fn fail(&self, id: &str, error: ToolError) {
         let mut state = self.lock();
         if state.failed.len() >= COMMANDS_MAX {
-            // Of the oldest command: ids are in the order of time.
+            // The first is the oldest command's: ids are in the order of time.
             state.failed.pop_first();
         }
         state.failed.insert(id.to_owned(), error);

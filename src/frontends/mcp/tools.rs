@@ -234,7 +234,7 @@ pub(super) fn wait_time(seconds: Option<u32>) -> Result<Duration, ToolError> {
 /// How much to read.
 pub(super) fn read_length(max_bytes: Option<u32>) -> Result<usize, ToolError> {
     match max_bytes.unwrap_or(READ_DEFAULT_BYTES) {
-        // Of less not even every character fits.
+        // Less than this has no room for every character.
         length @ 4..=READ_MAX_BYTES => Ok(length as usize),
         _ => Err(ToolError::bad_argument(&format!("max_bytes must be 4 to {READ_MAX_BYTES}"))),
     }

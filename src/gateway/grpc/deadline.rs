@@ -10,7 +10,7 @@ use super::errors;
 /// be there before; its clock starts earlier than ours, on a busy machine by many milliseconds.
 const HEAD_START_MIN: Duration = Duration::from_millis(3);
 const HEAD_START_MAX: Duration = Duration::from_millis(500);
-/// Of the whole time, one part in that many.
+/// The head start is the whole time divided by this.
 const HEAD_START_DIVISOR: u32 = 10;
 
 /// How long an answer may take; `None`: as long as it takes.

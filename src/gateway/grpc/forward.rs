@@ -20,7 +20,7 @@ use crate::{
     terminal::{Forwarded, Traffic},
 };
 
-/// Of one message to the caller.
+/// One message to the caller has at most so much.
 const READ_BYTES: usize = 64 << 10;
 
 /// The first message of a caller, and the port in it.

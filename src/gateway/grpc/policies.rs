@@ -235,7 +235,7 @@ fn duration(milliseconds: u64) -> prost_types::Duration {
     prost_types::Duration { seconds, nanos: (milliseconds % 1_000) as i32 * 1_000_000 }
 }
 
-/// Of a decision's name in an explanation; a rule that is no longer there has none.
+/// Parses a decision's name in an explanation; a rule that is no longer there has none.
 fn decision(name: &str) -> Decision {
     match name {
         "allow" => Decision::Allow,

@@ -42,7 +42,7 @@ enum Shown {
 }
 
 impl Shown {
-    /// Of which terminal it is, where anything was shown.
+    /// Says which terminal it shows, where anything was shown.
     fn terminal(&self) -> Option<Option<TerminalId>> {
         match self {
             Self::Nothing => None,

@@ -66,7 +66,7 @@ pub fn watch(
 }
 
 impl Watcher {
-    /// Of one who has seen nothing yet.
+    /// Makes the stream for a caller who has seen nothing yet.
     pub(super) fn new(
         terminals: Arc<Terminals>,
         terminal: &Arc<Terminal>,

@@ -36,9 +36,9 @@ pub struct SandboxState {
     pub id: String,
     /// The session and profile that it serves.
     pub assignment: SandboxAssignment,
-    /// Of its terminals.
+    /// The profile of its terminals.
     pub profile: ProfileName,
-    /// Of its terminals.
+    /// The network of its terminals.
     pub network: Network,
     /// Its ids.
     pub identity: Identity,

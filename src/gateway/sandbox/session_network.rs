@@ -116,7 +116,7 @@ impl LaunchShare {
 fn further_address(random: u128) -> Ipv4Addr {
     const FIRST: u32 = u32::from_be_bytes([127, 64, 0, 0]);
     const COUNT: u32 = 1 << 22;
-    // Of so few bits.
+    // The remainder has so few bits.
     Ipv4Addr::from(FIRST + (random % u128::from(COUNT)) as u32)
 }
 

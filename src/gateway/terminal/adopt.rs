@@ -62,7 +62,7 @@ pub enum UncheckedSandboxes {
 }
 
 impl SandboxStatuses {
-    /// Of none yet.
+    /// Has the statuses of no sandbox yet.
     #[must_use]
     pub fn new(unchecked: UncheckedSandboxes) -> Self {
         Self { alive: HashSet::new(), unknown: HashSet::new(), gone: HashSet::new(), unchecked }

@@ -23,7 +23,7 @@ pub struct TerminalCounters {
     pub decisions: CounterVec<Decision>,
     /// Creates that came to no command, by reason.
     pub create_refusals: CounterVec<Reason>,
-    /// Of those, and of sessions, what a bound refused, by bound.
+    /// Terminals and sessions that a bound refused, by bound.
     pub limits_reached: CounterVec<LimitName>,
     /// Permitted.
     pub created: Counter,
@@ -61,7 +61,7 @@ pub struct TerminalCounters {
     pub output_bytes: Counter,
     /// Released by their caller, with their session or by collection.
     pub released: Counter,
-    /// Of those, collected because nobody released them in time.
+    /// Those that were collected because nobody released them in time.
     pub collected: Counter,
     /// How long the steps of a create took.
     pub timings: CreateTimings,

@@ -70,7 +70,7 @@ impl Drop for InputHold {
 }
 
 impl KeptShell {
-    /// Of a terminal that was just created, or was restored.
+    /// Makes the shell of a terminal that was just created, or was adopted.
     pub(in crate::terminal) fn new(kind: ShellKind, id: TerminalId, knowledge: ShellKnowledge) -> Self {
         Self {
             kind,

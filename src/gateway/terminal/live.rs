@@ -29,9 +29,9 @@ const VALUES_MAX: usize = 256;
 pub struct Live {
     /// As the supervisor saw it.
     pub started: Started,
-    /// Of stdout, or of the merged output.
+    /// The ring of stdout, or of the merged output.
     pub stdout: ring::RingReader,
-    /// Of stderr, when it is kept apart.
+    /// The ring of stderr, when it is kept apart.
     pub stderr: Option<ring::RingReader>,
     /// Where it runs.
     pub sandbox: Arc<Sandbox>,

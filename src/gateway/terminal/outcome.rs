@@ -296,7 +296,7 @@ fn named<'a>(
     let is_named = |place: &&ProtectedPlace| {
         let starts = known.workspace.iter().map(AsRef::as_ref).chain([cwd]);
         let relative = starts.filter_map(|start| place.path.strip_prefix(start).ok());
-        // Of a socket its own name is telling.
+        // The name of a socket is telling by itself.
         let name = place.path.file_name().map(Path::new).filter(|_| place.kind == PlaceKind::Covered);
         relative.chain(name).chain([place.path.as_path()]).any(|path| has_path(line, &path.to_string_lossy()))
     };

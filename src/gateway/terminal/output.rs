@@ -58,9 +58,9 @@ impl From<&OutputReadError> for Reason {
 pub struct Retained {
     /// At most the terminal's limit.
     pub data: Bytes,
-    /// Of the first byte.
+    /// The offset of the first byte.
     pub start_offset: u64,
-    /// Of the byte that comes next.
+    /// The offset of the byte that comes next.
     pub next_offset: u64,
     /// The terminal's state when it was read.
     pub stage: Stage,
@@ -80,7 +80,7 @@ pub enum Follow {
 pub enum OutputPiece {
     /// Bytes.
     Data {
-        /// Of the first one.
+        /// The offset of the first one.
         offset: u64,
         /// At least one.
         data: Bytes,
@@ -367,7 +367,7 @@ impl Terminal {
 /// A part of a stream.
 #[derive(Debug)]
 pub(in crate::terminal) struct RedactedPart {
-    /// Of its first byte. After the one that was asked for when that is overwritten.
+    /// The offset of its first byte. It is after the one that was asked for when that is overwritten.
     pub offset: u64,
     /// May be empty.
     pub data: Vec<u8>,

@@ -537,7 +537,7 @@ fn unix_ms(at: SystemTime) -> u64 {
 
 /// The files' names.
 const NAMES: [&str; 2] = ["counts-0", "counts-1"];
-/// Of a slot. It divides a page, so that a write is not torn by the end of the process.
+/// The length of a slot. It divides a page, so that a write is not torn by the end of the process.
 const SLOT_BYTES: usize = 1_024;
 /// The longest file that is read: 65 counts of 1,024 principals.
 const FILE_MAX_BYTES: u64 = 65 * 1_024 * SLOT_BYTES as u64;
@@ -682,7 +682,7 @@ struct KnownReports {
 }
 
 impl RecordedReports {
-    /// Of the journal of this recorder.
+    /// Knows what the journal of this recorder has.
     pub(in crate::terminal) fn new(recorder: Recorder) -> Self {
         Self { recorder, known: tokio::sync::Mutex::default() }
     }

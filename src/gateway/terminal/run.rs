@@ -27,9 +27,9 @@ pub enum RunProgress {
     Started(Arc<Terminal>),
     /// Output.
     Output {
-        /// Of which stream.
+        /// The stream that it comes from.
         channel: Channel,
-        /// Of the first byte.
+        /// The offset of the first byte.
         offset: u64,
         /// At least one byte.
         data: Bytes,

@@ -91,9 +91,9 @@ impl ScreenObserver for AnswerWriter {
 /// Whether a gateway keeps screens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::terminal) enum Keeping {
-    /// Of all PTY terminals.
+    /// All PTY terminals have one.
     All,
-    /// Of none: an embedded gateway has one caller, whose own terminal shows the output.
+    /// No terminal has one: an embedded gateway has one caller, whose own terminal shows the output.
     None,
 }
 

@@ -106,7 +106,7 @@ impl Terminals {
             let _ = recorder.record_denial(&refused).await;
             return Err(reached.into());
         }
-        // Of requests with one id, the next one finds a session that is recorded, or none.
+        // The next one of several requests with one id finds a session that is recorded, or none.
         let _creation_lock = match new.request_id.as_ref().or(new.name.as_ref()) {
             Some(_) => Some(sessions.creation_lock(peer.principal).await),
             None => None,

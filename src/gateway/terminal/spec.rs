@@ -20,7 +20,7 @@ impl TerminalId {
         Self(Ulid::generate())
     }
 
-    /// Of its random bits, 64.
+    /// The lower 64 of its random bits.
     pub(in crate::terminal) fn random_bits(self) -> u64 {
         self.0.random() as u64
     }
@@ -40,9 +40,9 @@ impl fmt::Display for TerminalId {
 /// Which output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Channel {
-    /// Of stdout, or the merged one.
+    /// Stdout, or the merged output.
     Stdout,
-    /// Of stderr, where it is kept apart.
+    /// Stderr, where it is kept apart.
     Stderr,
 }
 
@@ -108,9 +108,9 @@ pub struct TerminalSpec {
     pub time_limits: TimeLimits,
     /// What becomes of execs that a rule asks about.
     pub on_ask: OnAsk,
-    /// Of the request that was permitted.
+    /// The digest of the request that was permitted.
     pub digest: Digest,
-    /// Of the policy that permitted it.
+    /// The generation of the policy that permitted it.
     pub generation: u64,
 }
 

@@ -365,7 +365,7 @@ fn replay(records: Vec<TerminalLogRecord>) -> HashMap<TerminalId, LogEntry> {
                     entry.denials.replay(&denial);
                 }
             }
-            // Of a later version, which is about something else.
+            // A later version has written it, about something else.
             None => {}
         }
     }

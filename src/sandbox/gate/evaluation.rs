@@ -53,7 +53,7 @@ pub(super) const MAX_NAMES: usize = 4_096;
 /// How long a name means the file that was found.
 const NAME_LIFETIME: Duration = Duration::from_secs(1);
 
-/// Of one exec, described to people: this many arguments, with so many bytes.
+/// One exec is described to people with this many arguments, and with so many bytes.
 const MAX_DESCRIBED_ARGUMENTS: usize = 32;
 const MAX_DESCRIBED_BYTES: usize = 4 << 10;
 
@@ -157,7 +157,7 @@ pub(super) fn describe(exec: &ReadExec) -> Exec {
 struct Variables {
     /// What getenv(3) finds.
     first: BTreeMap<String, String>,
-    /// Of variables that are there more than once: some programs take the last one, as bash does.
+    /// Further values of variables that are there more than once: some programs take the last one, as bash does.
     further: BTreeMap<String, Vec<String>>,
 }
 

@@ -37,7 +37,7 @@ const CAPABILITIES: [Capability; 2] = [Capability::CAP_SYS_PTRACE, Capability::C
 /// What a gate has when it is set up.
 #[derive(Debug)]
 pub(super) struct GateDescriptors {
-    /// Of the sandbox's filter.
+    /// The listener of the sandbox's filter.
     pub(super) seccomp: OwnedFd,
     /// Kept open: see [`crate::sys::own_process::arm_dead_man`].
     pub(super) dead_man: OwnedFd,
@@ -193,7 +193,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_wait4,
 ];
 
-/// Of the listener, and of descriptors of threads, which say something and change nothing.
+/// Calls about the listener, and about descriptors of threads, which say something and change nothing.
 const IOCTLS: &[u32] = &[
     seccomp_listener::COMMANDS[0],
     seccomp_listener::COMMANDS[1],

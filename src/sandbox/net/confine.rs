@@ -38,7 +38,7 @@ pub(super) struct Confined {
     pub(super) socket: UnixStream,
     pub(super) http: TcpListener,
     pub(super) socks: TcpListener,
-    /// Of the sandbox's resolver, if it has one.
+    /// The sockets of the sandbox's resolver, if it has one.
     pub(super) resolver: Option<ResolverSockets>,
     /// In the place of the host's unix sockets, with their paths there.
     pub(super) unix: Vec<(String, UnixListener)>,

@@ -15,7 +15,7 @@ pub(super) struct EndReport {
 }
 
 impl EndReport {
-    /// Of what was allowed just now: it has failed for this reason, until [`EndReport::begun`] says otherwise.
+    /// Makes the report of what was allowed just now: it has failed for this reason, until [`EndReport::begun`] says otherwise.
     pub(super) fn new(
         outgoing: mpsc::Sender<Message>,
         attempt: Attempt,

@@ -62,7 +62,7 @@ pub(super) struct Tunnel {
 pub(super) struct Origin {
     pub(super) protocol: Protocol,
     pub(super) program: ProgramEnd,
-    /// Of its tunnel, where it has one.
+    /// The approval of its tunnel, where it has one.
     pub(super) approval: String,
     /// Whether it is in TLS that was opened.
     pub(super) scheme: Scheme,

@@ -38,7 +38,7 @@ const MAX_QUEUED_MESSAGES: usize = 3 * (MAX_CONNECTIONS + MAX_STREAMS);
 pub(super) struct Answer {
     pub(super) verdict: verdict::Verdict,
     pub(super) sockets: Vec<OwnedFd>,
-    /// Of what the verdict allows to be carried: nobody may take it any more, because the program has gone.
+    /// The report about what the verdict allows to be carried: nobody may take it any more, because the program has gone.
     pub(super) report: Option<EndReport>,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct GatewayLink {
     pending: Mutex<HashMap<u64, Pending>>,
     last_number: AtomicU64,
     reevaluate: Notify,
-    /// Of the policy by which open connections are to be judged again.
+    /// The generation of the policy by which open connections are to be judged again.
     generation: AtomicU64,
 }
 

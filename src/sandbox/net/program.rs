@@ -17,15 +17,15 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) struct ProgramEnd {
     /// The terminal that the program says it belongs to.
     pub(super) terminal_id: String,
-    /// Of TCP: its address, and the listener's that it has come to.
+    /// The program's address, and the listener's that it has come to; empty for a unix socket.
     pub(super) own: String,
     pub(super) listener: String,
-    /// Of a unix socket: the inode of the end that was accepted; 0: it is not known.
+    /// The inode of the end of a unix socket that was accepted; 0: it is not known.
     pub(super) socket_inode: u32,
 }
 
 impl ProgramEnd {
-    /// Of TCP.
+    /// Describes the program behind a TCP connection.
     pub(super) fn of_tcp(program: &TcpStream) -> Self {
         let text = |address: std::io::Result<std::net::SocketAddr>| {
             address.map(|address| address.to_string()).unwrap_or_default()
@@ -33,7 +33,7 @@ impl ProgramEnd {
         Self { own: text(program.peer_addr()), listener: text(program.local_addr()), ..Self::default() }
     }
 
-    /// Of a unix socket.
+    /// Describes the program behind a unix socket.
     pub(super) fn of_unix(program: &UnixStream) -> Self {
         let inode = fstat(program).ok().and_then(|found| u32::try_from(found.st_ino).ok());
         Self { socket_inode: inode.unwrap_or_default(), ..Self::default() }

@@ -485,7 +485,7 @@ mod tests {
             let mut emulator = Emulator::new(ScreenSize::new(80, 24).unwrap());
             for (index, piece) in pieces.iter().enumerate() {
                 emulator.advance(piece);
-                // Of answers each character is one of a fixed form.
+                // Each character of an answer is one of a fixed form.
                 prop_assert!(emulator.take_answers().iter().all(|byte| b"\x1b[?>0123456789;cnR$yt".contains(byte)));
                 let continuation = emulator.continuation(0).unwrap();
                 let size = emulator.size();

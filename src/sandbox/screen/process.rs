@@ -50,7 +50,7 @@ struct Handed {
     supervisor: OwnedFd,
     cgroup: Option<OwnedFd>,
     joins: Vec<OwnedFd>,
-    /// Of the host id.
+    /// The lock of the host id.
     lock: Option<OwnedFd>,
 }
 

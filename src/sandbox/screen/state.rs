@@ -37,7 +37,7 @@ pub(super) struct Emulators {
     pub(super) listener: OwnedFd,
     /// Readable when the sandbox has ended.
     pub(super) _supervisor: OwnedFd,
-    /// Of the host id.
+    /// The lock of the host id.
     pub(super) _lock: Option<OwnedFd>,
     pub(super) connections: BTreeMap<u64, PolledConnection<FromScreen, ToScreen>>,
     /// The connection in use: the one that has completed its handshake last.

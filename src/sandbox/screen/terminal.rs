@@ -43,7 +43,7 @@ pub(super) struct ScreenTerminal {
     position: u64,
     built_from: u64,
     answers_from: u64,
-    /// Of the last picture.
+    /// The number of the last picture.
     pub(super) number: u64,
     /// The screen has changed since the last picture.
     has_changed: bool,

@@ -71,7 +71,7 @@ const EXIT_NOT_ANSWERED: i32 = 71;
 struct LaunchOutcome {
     answer: Answer,
     processes: Vec<OwnedFd>,
-    /// Of a session's network that was made.
+    /// The network namespace of a session, where one was made.
     network: Vec<OwnedFd>,
 }
 

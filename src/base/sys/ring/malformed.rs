@@ -36,7 +36,7 @@ fn a_file_that_lacks_one_of_the_seals_is_no_ring() {
 
 #[test]
 fn a_directory_in_memory_which_has_no_seals_at_all_is_no_ring() {
-    // Of the same kind of file system as the files in memory, on every host whose devices are in one.
+    // It has the same kind of file system as the files in memory, on every host whose devices are in one.
     let directory = std::fs::File::open("/dev").unwrap();
     assert_eq!(refused(directory.into()), RingOpenError::NotSealed);
 }

@@ -83,7 +83,7 @@ pub(super) fn to_gateway(
     };
     let mut env: Vec<v1::EnvVar> = Vec::with_capacity(request.env.len());
     for variable in &request.env {
-        // Of a name given twice the last one counts, as in a shell.
+        // The last one of two with one name counts, as in a shell.
         env.retain(|earlier| earlier.name != variable.name);
         env.push(v1::EnvVar {
             name: variable.name.clone(),

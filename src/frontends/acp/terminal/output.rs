@@ -173,7 +173,7 @@ impl Tail {
 
     fn append(&mut self, text: &str) {
         self.produced += text.len() as u64;
-        // Of a text longer than the limit only its end can stay.
+        // Only the end of a text longer than the limit can stay.
         let mut from = text.len().saturating_sub(self.limit_bytes);
         while !text.is_char_boundary(from) {
             from += 1;

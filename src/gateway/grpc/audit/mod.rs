@@ -43,7 +43,7 @@ pub struct AuditService {
 }
 
 impl AuditService {
-    /// Of the journal that these terminals' lives are written to.
+    /// Makes the service that reads the journal to which these terminals' lives are written.
     pub fn new(terminals: Arc<Terminals>) -> Self {
         let (turns, checking) = (Semaphore::new(CONCURRENT_READS), Semaphore::new(1));
         Self {

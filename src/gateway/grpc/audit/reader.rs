@@ -24,7 +24,7 @@ use crate::{
 
 /// Queries and follows under way, of all callers; each reads with a thread of the pool now and then.
 const READERS_MAX: usize = 64;
-/// Of one principal.
+/// Readers that one principal may have.
 const READERS_PER_PRINCIPAL_MAX: usize = 8;
 /// Records that are read at once.
 const BATCH_RECORDS: usize = 256;

@@ -20,7 +20,7 @@ const ESTABLISHED: &str = "01";
 pub(super) struct ConnectionTable(HashMap<(SocketAddrV4, SocketAddrV4), u64>);
 
 impl ConnectionTable {
-    /// Of the network of this process. `None`: the table is too long.
+    /// Reads the table of this process's network. `None`: the table is too long.
     pub(super) fn of_process(pid: u32) -> io::Result<Option<Self>> {
         Self::read(&Path::new("/proc").join(pid.to_string()).join("net/tcp"))
     }

@@ -74,7 +74,7 @@ struct Waiting {
     diag: Option<Arc<OwnedFd>>,
     /// The kernel finds TCP connections by it.
     finds_tcp: bool,
-    /// Of the last question to the kernel.
+    /// The number of the last question to the kernel.
     number: u32,
 }
 
@@ -172,7 +172,7 @@ impl ProgramSearch {
 struct Sockets<'a> {
     search: &'a ProgramSearch,
     diag: Option<Arc<OwnedFd>>,
-    /// Of TCP connections, where the kernel is not asked; within: `None`, it is too long.
+    /// The table of TCP connections, where the kernel is not asked; within: `None`, it is too long.
     table: Option<Option<ConnectionTable>>,
 }
 

@@ -43,9 +43,9 @@ impl Default for HostIdRange {
 /// Two host ids that belong to one sandbox.
 #[derive(Debug)]
 pub struct HostIdClaim {
-    /// Of the supervisor, as user and as group.
+    /// The supervisor's id, as user and as group.
     pub supervisor: u32,
-    /// Of the commands.
+    /// The commands' id.
     pub command: u32,
     /// More ids, as many as were asked for: of groups, and of the gate.
     pub more: Vec<u32>,

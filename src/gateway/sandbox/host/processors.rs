@@ -16,7 +16,7 @@ use nix::{
     unistd::Pid,
 };
 
-/// Of the host, and where sandboxes have the copy.
+/// Where the host has its processors, and sandboxes have the copy.
 pub const PROCESSORS: &str = "/sys/devices/system/cpu";
 
 /// The most processors of which a copy is made; of more there is none, and programs do without.
@@ -85,7 +85,7 @@ fn home_of(state: &Path) -> &Path {
     own.and_then(Path::parent).filter(is_private).unwrap_or(state)
 }
 
-/// Of another boot, or of another set of processors: no sandbox is left of the one, and few of the other.
+/// Removes copies of another boot, or of another set of processors: no sandbox is left of the one, and few of the other.
 fn remove_others(state: &Path, name: &str) {
     for entry in fs::read_dir(state).into_iter().flatten().flatten() {
         let found = entry.file_name();

@@ -261,7 +261,7 @@ impl Host {
         (self.uid, self.gid)
     }
 
-    /// Of an ordinary user, whose supervisors have ids of their own by them. Looked for once.
+    /// The ids of an ordinary user whose supervisors have ids of their own by them. They are looked for once.
     pub(crate) fn subordinate_ids(&self) -> Option<SubordinateIds> {
         *self.subordinate_ids.get_or_init(|| match self.privileged || self.uid == 0 {
             true => None,

@@ -186,7 +186,7 @@ pub(super) fn explain(failure: &StageFailure, plan: &SandboxPlan) -> LaunchError
                       kernel gives a process one such filter";
         return LaunchError::Unavailable { protection: "gate", reason: reason.into() };
     }
-    // Of the sandbox itself, or of its session's network.
+    // The map is that of the sandbox itself, or of its session's network.
     let writes_own_map = matches!(
         (stage, failure.index),
         (Stage::IdMap, 0) | (Stage::CloneNamespaces, MAP_OF_SESSION_NETWORK)

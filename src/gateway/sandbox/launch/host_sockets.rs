@@ -245,7 +245,7 @@ impl<'a> HostSockets<'a> {
 }
 
 impl ProcessDirectories {
-    /// Of the processes that this one may look at.
+    /// Reads the sockets of the processes that this one may look at.
     fn read() -> Self {
         let mut all = Self::default();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {

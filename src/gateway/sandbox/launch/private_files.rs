@@ -13,7 +13,7 @@ use crate::{
 /// What a sandbox has of the caller's home and of its session's directories.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PrivateFiles<'a> {
-    /// Of the caller's home.
+    /// The caller's home.
     pub caller: &'a CallerHome,
     /// Caches of the caller's home.
     pub caches: &'a [SharedCache],

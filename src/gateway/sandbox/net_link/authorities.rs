@@ -59,7 +59,7 @@ pub struct Authorities {
     by_session: Mutex<BTreeMap<String, Arc<Mutex<SessionAuthorities>>>>,
 }
 
-/// Of one session, the oldest first.
+/// The authorities of one session, the oldest first.
 #[derive(Default)]
 struct SessionAuthorities {
     all: Vec<Arc<Authority>>,

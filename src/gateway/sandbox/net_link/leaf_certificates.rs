@@ -11,7 +11,7 @@ use crate::{certificate::HostCertificate, network::name::HostName};
 /// The most of one session. The one that was made the longest ago goes.
 const MAX_LEAVES: usize = 256;
 
-/// Of one session.
+/// The certificates of one session.
 #[derive(Default)]
 pub(super) struct LeafCertificates {
     by_host: BTreeMap<HostName, (Arc<HostCertificate>, SystemTime)>,

@@ -38,7 +38,7 @@ pub struct NetOwner {
 }
 
 impl NetOwner {
-    /// Of a sandbox that is to be launched.
+    /// Describes the network of a sandbox that is to be launched.
     pub(crate) fn of(spec: &SandboxSpec) -> Self {
         Self {
             sandbox_id: spec.id.clone(),
@@ -48,7 +48,7 @@ impl NetOwner {
         }
     }
 
-    /// Of a sandbox that another gateway has launched for this user.
+    /// Describes the network of a sandbox that another gateway has launched for this user.
     pub(crate) fn of_adopted(state: &SandboxState, uid: u32) -> Self {
         Self {
             sandbox_id: state.id.clone(),

@@ -22,7 +22,7 @@ const MAX_FILE_BYTES: u64 = 2 << 20;
 pub struct TrustedRoots(PathBuf);
 
 impl TrustedRoots {
-    /// Of this file.
+    /// Takes the certificates of this file.
     pub fn of(file: PathBuf) -> Self {
         Self(file)
     }

@@ -1,6 +1,6 @@
 //! The homes of users: no root may be one or hold one.
 //!
-//! Of the caller its home is known also where it is in no file: this process's own user has its `HOME`, and the user database
+//! The caller's home is known also where it is in no file: this process's own user has its `HOME`, and the user database
 //! (nsswitch.conf(5)) is asked for the caller. It is asked for nobody else, because others cannot be listed: their homes are
 //! those of /etc/passwd.
 

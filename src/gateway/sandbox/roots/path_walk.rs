@@ -55,7 +55,7 @@ pub struct PathWalk {
 /// Walks an absolute path. The walk ends early where nothing exists or this process may not look.
 ///
 /// # Errors
-/// Of lstat(2) and readlink(2), but for a way that leads nowhere, or nowhere that this process can see: it then ends there.
+/// Walks by lstat(2) and readlink(2). A way that leads nowhere, or nowhere that this process can see, ends there.
 pub fn walk(path: &Path) -> io::Result<PathWalk> {
     let root = PathBuf::from("/");
     let mut walk = PathWalk { steps: vec![step(root.clone())?], real: root.clone(), exists: true };
@@ -215,7 +215,7 @@ impl MountTable {
     /// The mount that a path without links is on.
     pub fn mount_of(&self, path: &Path) -> Option<&MountEntry> {
         let above = self.0.iter().filter(|mount| path.starts_with(&mount.point));
-        // Of several at one point the last one is seen.
+        // The last one of several at one point is seen.
         above.max_by_key(|mount| mount.point.components().count())
     }
 

@@ -27,7 +27,7 @@ pub enum Listener<'a> {
 pub struct ExecNonce([u8; NONCE_BYTES]);
 
 impl ExecNonce {
-    /// Of random bytes that no other process knows.
+    /// Makes a nonce of random bytes that no other process knows.
     #[must_use]
     pub fn new(bytes: [u8; NONCE_BYTES]) -> Self {
         Self(bytes)
@@ -50,7 +50,7 @@ impl ExecNonce {
 pub(super) struct NotifiedCall {
     pub(super) call: c_long,
     pub(super) first_register: u32,
-    /// Of each register the lower half, then the upper.
+    /// The lower half of each register, then its upper half.
     pub(super) unless: Vec<u32>,
     pub(super) otherwise: Otherwise,
 }

@@ -34,7 +34,7 @@ pub(in crate::terminal) const OPENED_TLS: &str = "terminate";
 pub(in crate::terminal) struct Wanted<'a> {
     pub(in crate::terminal) owner: &'a NetOwner,
     pub(in crate::terminal) attempt: &'a Attempt,
-    /// Of its HTTP request, without what is secret.
+    /// The path of its HTTP request, without what is secret.
     pub(in crate::terminal) path: &'a str,
     pub(in crate::terminal) terminal: Option<&'a Arc<Terminal>>,
     pub(in crate::terminal) program: &'a ConnectingProgram,

@@ -83,9 +83,9 @@ pub(in crate::terminal) struct ConnectQuestion {
     pub(in crate::terminal) rule: String,
     /// Its own words.
     pub(in crate::terminal) reason: String,
-    /// Of the policy.
+    /// The policy's generation.
     pub(in crate::terminal) generation: u64,
-    /// Of the decision to ask.
+    /// The record of the decision to ask.
     pub(in crate::terminal) record: Record,
 }
 
@@ -224,7 +224,7 @@ impl Parts {
     /// What a person is shown.
     fn action(&self, question: ConnectQuestion, session: &Session, digest: Digest) -> RequestedAction {
         let redactor = self.known_secrets.redactor(&self.policy.current());
-        // Of several nobody knows which one it is.
+        // Where there are several, nobody knows which one it is.
         let known = if let [terminal] = &question.terminals[..] { Some(terminal) } else { None };
         let program = known.map_or(CommandSpec::ShellLine(String::new()), |terminal| {
             let command = redactor.redact_text(&terminal.spec.command);
@@ -278,7 +278,7 @@ fn denied_by(answer: &Answer) -> String {
     format!("{} has denied it{comment}", answer.approver)
 }
 
-/// Of what the answer is for.
+/// The digest of what the answer is for.
 fn digest(question: &ConnectQuestion) -> [u8; 32] {
     let mut hash = sha2::Sha256::new();
     let mut add = |part: &str| {
@@ -341,7 +341,7 @@ pub(in crate::terminal) struct ConnectGrant {
     pub(in crate::terminal) sandbox: String,
     /// The name or address, as the rules read it, with its port.
     pub(in crate::terminal) destination: String,
-    /// Of the policy.
+    /// The policy's generation.
     pub(in crate::terminal) generation: u64,
     /// The addresses that were approved; none: the name was.
     pub(in crate::terminal) addresses: Vec<IpAddr>,

@@ -72,7 +72,7 @@ impl Connections {
                     false => self.close(wanted, &connection_id, &decided, None::<IpAddr>).await.into(),
                 }
             }
-            // Of a socket nothing else is asked.
+            // Nothing else is asked about a socket.
             None
             | Some(
                 About::Addresses(_)

@@ -152,7 +152,7 @@ fn lock(
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Of the one exec that the answer is for.
+/// The digest of the one exec that the answer is for.
 fn digest(record: &ExecAskedRecord) -> Digest {
     let mut hash = sha2::Sha256::new();
     for part in [record.sandbox.as_bytes(), record.exec.file.as_bytes(), record.exec.argv_sha256.as_bytes()] {

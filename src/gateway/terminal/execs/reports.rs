@@ -94,7 +94,7 @@ impl GateReports {
             Some(Kind::Asked(asked)) => self.asked(&link, source, asked, terminal, recording).await,
             Some(Kind::DeniedAgain(again)) => self.denied_again(source, again, recording).await,
             Some(Kind::AskEnded(ended)) => self.ask_ended(source, ended, recording).await,
-            // Of a newer gate: there is nothing that could be written.
+            // A newer gate has sent it: there is nothing that could be written.
             None => {}
         }
     }

@@ -426,7 +426,7 @@ impl Runtime {
                 Pumped::More if now < removal.until + DRAIN_TIMEOUT => is_more = true,
                 // The reader may take any time, unless the command was stopped.
                 Pumped::Stalled if !stopped => return StepResult::Wait(None),
-                // Of an empty pipe, a process outside of the leaf has had its time with it.
+                // When the pipe is empty, a process outside of the leaf has had its time with it.
                 Pumped::More | Pumped::Empty | Pumped::Stalled => self.end_output(key, index),
             }
         }

@@ -43,7 +43,7 @@ pub(super) struct TrafficMark {
 
 impl RefusedTraffic {
     pub(super) fn new(resolver: Option<OwnedFd>, counters: Option<RouteCounters>) -> Self {
-        // Of set-up itself.
+        // What set-up itself was refused is no command's.
         let no_route = counters.as_ref().map_or(0, RouteCounters::read);
         let own_name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
         Self {
@@ -59,7 +59,7 @@ impl RefusedTraffic {
         self.resolver.as_ref()
     }
 
-    /// Of a command that starts now. While no other runs, nothing has been counted since the last one's end.
+    /// Marks where a command starts now. While no other runs, nothing has been counted since the last one's end.
     pub(super) fn mark(&self) -> TrafficMark {
         TrafficMark { questions: self.names.questions, no_route: self.no_route }
     }

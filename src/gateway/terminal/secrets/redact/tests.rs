@@ -12,7 +12,7 @@ struct Written {
     text: String,
     list: Vec<String>,
     cut_bytes: u64,
-    /// Of an exec.
+    /// The arguments of an exec.
     argv: Vec<String>,
     argv_omitted: u32,
     path: Option<String>,
@@ -87,7 +87,7 @@ fn nothing_is_left_of_a_record_that_cannot_be_masked() {
     let expected = Written {
         text: REDACTED.to_owned(),
         list: Vec::new(),
-        // Of each text, and one more.
+        // Each text is cut by these, and one more is.
         cut_bytes: 40 + 2 * 6,
         argv: Vec::new(),
         argv_omitted: 7 + 2,
