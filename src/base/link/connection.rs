@@ -195,6 +195,8 @@ impl<Out: Message, In: Message + Default> Connection<Out, In> {
         loop {
             while self.outgoing().sender.queued_bytes() == 0 {
                 self.blocked.notified().await;
+                // Another sender may have written everything meanwhile: whoever waits for that looks again.
+                self.drained.notify_waiters();
             }
             if self.write_queued().await.is_err() {
                 return LinkError::Lost(self.peer);
@@ -271,6 +273,10 @@ impl<Out: Message, In: Message + Default> Connection<Out, In> {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
+    use tokio::time::timeout;
+
     use super::*;
     use crate::proto::supervisor::{
         Done, FromSupervisor, Resume, ToSupervisor, WriteStdin, from_supervisor, to_supervisor::Request,
@@ -315,6 +321,25 @@ mod tests {
             ended = gateway.keep_writing() => panic!("{ended}"),
         };
         assert_eq!((first, second), (long(), resume(1)));
+    }
+
+    #[tokio::test]
+    async fn what_another_sender_has_written_is_known_to_those_who_wait() {
+        let (gateway, supervisor) = pair(1 << 20);
+        assert_eq!(gateway.send(&long(), &[]).unwrap(), Flushed::Blocked);
+        let mut waits = std::pin::pin!(gateway.wait_drained());
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        // Another sender's flushes, between which the peer reads.
+        let mut receives = std::pin::pin!(supervisor.next());
+        while gateway.flush().unwrap() == Flushed::Blocked {
+            let _ = receives.as_mut().poll(&mut context);
+            tokio::task::yield_now().await;
+        }
+        tokio::select! {
+            drained = timeout(Duration::from_secs(60), waits) => drained.unwrap().unwrap(),
+            ended = gateway.keep_writing() => panic!("{ended}"),
+        }
     }
 
     #[tokio::test]

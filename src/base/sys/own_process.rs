@@ -21,11 +21,11 @@ use nix::{
 use super::file;
 
 /// The gateway's: killed last, except for processes that the host exempts.
-pub const GATEWAY_OOM_SCORE: i16 = -900;
+const GATEWAY_OOM_SCORE: i16 = -900;
 /// A supervisor's: every command of its sandbox would end with it.
-pub const SUPERVISOR_OOM_SCORE: i16 = 100;
+const SUPERVISOR_OOM_SCORE: i16 = 100;
 /// A command's: killed first.
-pub const COMMAND_OOM_SCORE: i16 = 500;
+const COMMAND_OOM_SCORE: i16 = 500;
 
 /// This process's score.
 const OOM_SCORE_FILE: &str = "/proc/self/oom_score_adj";
@@ -121,7 +121,11 @@ pub fn leave_inherited_keyring() -> Result<(), Errno> {
     }
 }
 
-/// Lets the writer of this pipe kill this process from here on. The ids must not be changed later: the kernel compares them.
+/// Lets the writer of this pipe kill this process from here on, and its own end do so. The ids must not be changed later: the kernel compares
+/// them.
+///
+/// The kernel sends KILL when the read end becomes readable or loses its writers (fcntl(2), F_SETSIG), also to a process that is stopped or
+/// spins. The writer needs neither a right over this process nor a name for it.
 ///
 /// # Errors
 /// The errno of fcntl(2); `EPIPE` if the writer has written or closed before.

@@ -395,7 +395,8 @@ impl RingData {
                 return Ok(RingRead { offset: now.start, length: 0 });
             }
             // All of it was overwritten meanwhile: try less, so that a flood cannot keep the reader here.
-            wanted = now.start..now.end.min(now.start + length as u64 / 2);
+            // A writer may lie about its head: the range is empty then.
+            wanted = now.start..now.end.min(now.start.saturating_add(length as u64 / 2));
         }
     }
 

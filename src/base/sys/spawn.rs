@@ -30,7 +30,7 @@ const CONTINUE_INTERVAL: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5
 const MAX_CONTINUES: u32 = 2000;
 
 /// Room for /proc/self/status, which is about 1.5 KiB.
-pub(super) const STATUS_BYTES: usize = 4096;
+const STATUS_BYTES: usize = 4096;
 
 /// The step at which a spawn failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,16 +89,14 @@ pub enum Ids {
 
 /// How a file that was compared is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
 pub enum ExecBy {
     /// By its path: no other process can change what the path leads to.
-    Path = 1,
+    Path,
     /// By the descriptor that was compared: the path may lead elsewhere by now.
     Descriptor,
 }
 
 /// The identity of a file: `st_dev`, `st_ino` and `st_ctim` (in nanoseconds) of stat(2).
-#[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExecutableId {
     /// The device.
@@ -288,16 +286,16 @@ impl Spawner {
             args.cgroup = cgroup.as_raw_fd() as u64;
         }
         let [first, second, _] = spec.exec_nonce;
-        // SAFETY: the stack is ours alone (`&mut self`, and `ChildInFlight` waits for the child in every way out of
-        // this function). `child` makes bare system calls only. The memory and all that it points to live until
-        // after `ChildInFlight`, and only the child writes to it meanwhile.
+        // SAFETY: the stack is ours alone (`&mut self`, and `wait_until_gone` waits for the child before
+        // anything else happens here). `child` makes bare system calls only. The memory and all that it points to live until
+        // after it, and only the child writes to it meanwhile.
         let pid = match unsafe { clone3(&args, child, (&raw mut memory).cast(), [first, second]) } {
             Ok(pid) => pid,
             Err(errno) => return Err(SpawnStepFailure { step: SpawnStep::Clone, index: 0, errno }),
         };
-        drop(ChildInFlight { busy: &busy, pid });
+        wait_until_gone(&busy, pid);
         // SAFETY: the child is gone from this memory; the kernel's store to `busy` came after its last write, and
-        // `ChildInFlight` has seen it. Volatile, because the compiler has not seen who wrote.
+        // it was seen here. Volatile, because the compiler has not seen who wrote.
         let (failed, status_length) = unsafe {
             (
                 ptr::read_volatile(&raw const memory.failed),
@@ -333,27 +331,19 @@ impl SpawnStepFailure {
     }
 }
 
-/// A child that is in our memory. Dropping this waits until it is not.
-struct ChildInFlight<'a> {
-    busy: &'a AtomicU32,
-    pid: i32,
-}
-
-impl Drop for ChildInFlight<'_> {
-    fn drop(&mut self) {
-        let (mut nudges, nudge) = (0, CONTINUE_INTERVAL);
-        while self.busy.load(Ordering::Acquire) != 0 {
-            // SAFETY: waits on our own word, with a time limit that outlives the call. Not FUTEX_PRIVATE: the
-            // kernel's wake for CLONE_CHILD_CLEARTID is a shared one.
-            let result = unsafe {
-                libc::syscall(libc::SYS_futex, self.busy.as_ptr(), libc::FUTEX_WAIT, 1, &raw const nudge)
-            };
-            if result == -1 && Errno::last() == Errno::ETIMEDOUT {
-                nudges += 1;
-                let signal = if nudges < MAX_CONTINUES { libc::SIGCONT } else { libc::SIGKILL };
-                // SAFETY: a signal to our own child, which is not reaped yet: the pid is still its.
-                unsafe { libc::kill(self.pid, signal) };
-            }
+/// Waits until a child is not in our memory any more.
+fn wait_until_gone(busy: &AtomicU32, pid: i32) {
+    let (mut nudges, nudge) = (0, CONTINUE_INTERVAL);
+    while busy.load(Ordering::Acquire) != 0 {
+        // SAFETY: waits on our own word, with a time limit that outlives the call. Not FUTEX_PRIVATE: the
+        // kernel's wake for CLONE_CHILD_CLEARTID is a shared one.
+        let result =
+            unsafe { libc::syscall(libc::SYS_futex, busy.as_ptr(), libc::FUTEX_WAIT, 1, &raw const nudge) };
+        if result == -1 && Errno::last() == Errno::ETIMEDOUT {
+            nudges += 1;
+            let signal = if nudges < MAX_CONTINUES { libc::SIGCONT } else { libc::SIGKILL };
+            // SAFETY: a signal to our own child, which is not reaped yet: the pid is still its.
+            unsafe { libc::kill(pid, signal) };
         }
     }
 }
@@ -536,10 +526,8 @@ unsafe fn execute(spec: &SpawnSpec) -> ChildFailure {
     let mut refused = None;
     for candidate in &spec.candidates {
         // SAFETY: as this function.
-        let (result, status) = unsafe {
-            let result = execve(spec, candidate);
-            (result, status_of(libc::AT_FDCWD as usize, candidate, 0))
-        };
+        let result = unsafe { execve(spec, candidate) };
+        let status = status_of(libc::AT_FDCWD as usize, candidate, 0);
         match -result as i32 {
             // ENOENT for a file that is there: its interpreter is not.
             libc::ENOENT | libc::ENOTDIR if status.is_err() => {}
@@ -567,14 +555,10 @@ unsafe fn execve(spec: &SpawnSpec, path: &CStr) -> isize {
 }
 
 /// Policy found no file, so a file that exists now was not evaluated, and is not executed.
-///
-/// # Safety
-/// As [`child_steps`].
-unsafe fn refuse_unjudged(spec: &SpawnSpec) -> ChildFailure {
+fn refuse_unjudged(spec: &SpawnSpec) -> ChildFailure {
     let mut refused = None;
     for candidate in &spec.candidates {
-        // SAFETY: as this function.
-        match unsafe { status_of(libc::AT_FDCWD as usize, candidate, 0) } {
+        match status_of(libc::AT_FDCWD as usize, candidate, 0) {
             Ok(status) if status.st_mode & libc::S_IFMT == libc::S_IFREG => {
                 return (SpawnStep::Program, 0, -libc::ESTALE as isize);
             }
@@ -666,15 +650,12 @@ fn is_same(status: Result<libc::stat, isize>, expected: &ExecutableId) -> bool {
     })
 }
 
-/// stat(2) of a path relative to a directory; with `AT_EMPTY_PATH` and an empty one, of what is open as `directory`.
-///
-/// # Safety
-/// As [`child_steps`].
-unsafe fn status_of(directory: usize, path: &CStr, flags: usize) -> Result<libc::stat, isize> {
+/// stat(2) of a path relative to a directory; with `AT_EMPTY_PATH` and an empty one, of what is open as `directory`. Makes a system call only.
+fn status_of(directory: usize, path: &CStr, flags: usize) -> Result<libc::stat, isize> {
     // SAFETY: plain data for which all zeroes is valid, on our own stack.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     let to = &raw mut status as usize;
-    // SAFETY: the kernel writes one `stat`.
+    // SAFETY: the kernel reads the path to its NUL and writes one `stat`.
     let result =
         unsafe { raw_syscall(libc::SYS_newfstatat, [directory, path.as_ptr() as usize, to, flags, 0]) };
     if result < 0 { Err(result) } else { Ok(status) }

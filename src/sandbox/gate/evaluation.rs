@@ -487,7 +487,7 @@ impl Gate {
     }
 }
 
-/// KnownVerdicts that are kept.
+/// Verdicts that are kept.
 pub(super) const MAX_VERDICTS: usize = 1_024;
 /// For so long: what a program's name means may change.
 const VERDICT_LIFETIME: Duration = Duration::from_secs(1);

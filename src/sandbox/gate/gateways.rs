@@ -365,7 +365,7 @@ impl Reports {
     }
 }
 
-/// The policy of the sandbox.
+/// The policy of the sandbox. A set is parsed when it is first needed, because most sandboxes see their first exec late or never.
 #[derive(Debug, Default)]
 pub(super) struct PolicyState {
     in_force: Option<(u64, Rc<PolicySet>)>,

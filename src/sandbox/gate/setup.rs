@@ -208,17 +208,18 @@ const WITH_ARGUMENT: &[(c_long, u32, &[u32])] = &[
     (libc::SYS_kill, 1, &[libc::SIGKILL as u32]),
     // Whether a thread is there.
     (libc::SYS_tgkill, 2, &[0]),
-    (
-        libc::SYS_fcntl,
-        1,
-        &[libc::F_GETFD as u32, libc::F_SETFD as u32, libc::F_GETFL as u32, libc::F_SETFL as u32],
-    ),
+    (libc::SYS_fcntl, 1, &[libc::F_GETFD as u32, libc::F_SETFD as u32, libc::F_GETFL as u32]),
 ];
 
 /// What opens a file for more than to read it.
 const TO_WRITE: u32 = (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC) as u32;
 
-/// The program.
+/// The program of the filter: a list of what a gate does once it is set up. Everything else fails with `EPERM`.
+///
+/// A gate reads what commands have written: paths, arguments, files. Should one of them get the better of it, it can still execute nothing,
+/// start and connect to nothing, make no memory executable, send no signal but KILL, change neither memory nor registers of what it traces,
+/// and make no file set-user-id. The flags of openat2(2) lie in memory, where no filter sees them: to files it has the rights that commands
+/// have.
 pub(super) fn filter() -> Vec<u8> {
     CallList {
         always: ALWAYS,

@@ -614,11 +614,11 @@ enum Mapped {
 
 /// Writes both maps of a process. Where the first is refused, as in containers whose mounts have `nosuid`, none is written.
 ///
+/// newuidmap(1) and newgidmap(1) are set-id programs of the host that check /etc/subuid and /etc/subgid. Nothing of the gateway's environment
+/// reaches them. Below a user namespace in which the ids are mapped already the launcher writes the maps itself.
+///
 /// # Errors
 /// [`Stage::IdMap`] with index 3 when only the first could be written.
-///
-/// Both are set-id programs of the host that check /etc/subuid and /etc/subgid. Nothing of the gateway's environment reaches them. Below a
-/// user namespace in which the ids are mapped already the launcher writes the maps itself.
 fn write_maps(process: Pid, uids: &[IdPair], gids: &[IdPair]) -> Result<Mapped, StageError> {
     if !run_map_program(NEWUIDMAP, process, uids) {
         return Ok(Mapped::Refused);

@@ -135,8 +135,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Makes of a request what is executed: no string has a NUL, every number is in its range. Reads nothing but the request. No gateway
-    /// sends what it refuses.
+    /// Makes of a request what is executed: no string has a NUL, and every number that is executed is in its range; those of the ring and of the
+    /// window are checked where these are made. No gateway sends what it refuses.
     fn parse(&self, request: &Spawn, limits: &Limits) -> Result<SpawnSpec, Errno> {
         let id = request.terminal_id.as_bytes();
         let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');

@@ -12,10 +12,10 @@
 //!  ├─ TERM, CONT; HUP to the leader of a PTY
 //!  ├─ every RESCAN_INTERVAL: TERM, CONT to processes that are new since
 //!  ├─ after HANG_UP_INTERVAL, twice as long later, ...: HUP to the leader of a PTY again
+//!  ├─ leader reaped ──► strays: at most MAX_STRAY_SCANS searches, KILL_RESCAN_INTERVAL apart
+//!  ├─ leaf empty and removed ──► drain, at most DRAIN_TIMEOUT ──► Exited
 //!  └─ grace, at most MAX_GRACE ──► cgroup.kill, KILL
 //!       ├─ every KILL_RESCAN_INTERVAL: KILL to what is left
-//!       ├─ leader reaped ──► strays: at most MAX_STRAY_SCANS searches, KILL_RESCAN_INTERVAL apart
-//!       ├─ leaf empty and removed ──► drain, at most DRAIN_TIMEOUT ──► Exited
 //!       └─ SURVIVOR_TIMEOUT ──► report with the survivors
 //!            └─ FINAL_REPORT_DELAY ──► this process exits, and the kernel ends all that is in its pid namespace
 //!
@@ -84,7 +84,7 @@ const SURVIVOR_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the gateway may take to read the last report before that.
 const FINAL_REPORT_DELAY: Duration = Duration::from_secs(1);
 
-/// How long after the leaf is removed a pipe is read that goes on being filled: by a process outside, which could fill it for ever.
+/// How long after the linger time, or in a stop after the leaf is removed, a pipe is read that goes on being filled: by a process outside, which could fill it for ever.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long after its grace a shutdown waits for the last process. A gateway that asked for it waits less long and kills the sandbox then:

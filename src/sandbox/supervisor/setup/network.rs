@@ -94,11 +94,11 @@ const SOCKET_STEP: usize = 2;
 /// where the calling process may neither bind a low port of its network namespace nor say that everybody may. Also `None` where a
 /// command of the session answers names itself, at every address of the loopback that they share: it then answers these.
 ///
-/// # Errors
-/// [`StageError`] of the loopback.
-///
 /// The supervisor refuses every name that is asked for there, so that programs fail at once, and it is known what they wanted. No packet
 /// leaves the sandbox. Sandboxes that have one loopback in common have an address each, so that each knows what its own command wanted.
+///
+/// # Errors
+/// [`StageError`] of the loopback.
 pub fn open_refusing_resolver(plan: &SandboxPlan) -> Result<Option<OwnedFd>, StageError> {
     if !plan.own_network || has_proxies(plan)? {
         return Ok(None);
