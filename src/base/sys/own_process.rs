@@ -21,7 +21,7 @@ use nix::{
 use super::file;
 
 /// The gateway's: killed last, except for processes that the host exempts.
-const GATEWAY_OOM_SCORE: i16 = -900;
+pub const GATEWAY_OOM_SCORE: i16 = -900;
 /// A supervisor's: every command of its sandbox would end with it.
 const SUPERVISOR_OOM_SCORE: i16 = 100;
 /// A command's: killed first.
