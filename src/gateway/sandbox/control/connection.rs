@@ -8,7 +8,7 @@ use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::Path,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use crate::{
@@ -23,6 +23,9 @@ use crate::{
 
 /// Bytes that may be queued for a supervisor that does not read. Beyond this, requesters wait.
 const MAX_QUEUED_BYTES: usize = 1 << 20;
+
+/// Events that may come before an answer that is waited for with [`ControlConnection::exchange`]. A supervisor has fewer commands.
+const MAX_EARLY_EVENTS: usize = 1 << 16;
 
 /// A response, and the descriptors that came with it.
 #[derive(Debug)]
@@ -44,19 +47,39 @@ pub enum SupervisorEvent {
     GateLost,
 }
 
+impl SupervisorEvent {
+    /// What is reported, or the message that is none.
+    fn of(message: Message) -> Result<Self, Message> {
+        match message {
+            Message::Progress(progress) => Ok(Self::Progress(progress)),
+            Message::Exited(exited) => Ok(Self::Exited(exited)),
+            Message::GateLost(_) => Ok(Self::GateLost),
+            other => Err(other),
+        }
+    }
+}
+
 /// A connection.
 #[derive(Debug)]
-pub struct ControlConnection(Connection<ToSupervisor, FromSupervisor>);
+pub struct ControlConnection {
+    connection: Connection<ToSupervisor, FromSupervisor>,
+    /// Events that came while nobody served the connection, for who does.
+    early: Mutex<Vec<SupervisorEvent>>,
+}
 
 impl ControlConnection {
     /// Connects to the control socket in a sandbox's directory.
     pub fn connect(socket: &Path) -> Result<Self, LinkError> {
-        process_links::connect(Peer::Supervisor, socket, MAX_QUEUED_BYTES).map(Self)
+        process_links::connect(Peer::Supervisor, socket, MAX_QUEUED_BYTES).map(Self::new)
     }
 
     /// Takes over a socket that is connected.
     pub(crate) fn over(socket: UnixStream) -> io::Result<Self> {
-        Connection::new(Peer::Supervisor, socket, MAX_QUEUED_BYTES).map(Self)
+        Connection::new(Peer::Supervisor, socket, MAX_QUEUED_BYTES).map(Self::new)
+    }
+
+    fn new(connection: Connection<ToSupervisor, FromSupervisor>) -> Self {
+        Self { connection, early: Mutex::default() }
     }
 
     /// Agrees on a version. [`Self::serve`] must run meanwhile.
@@ -98,31 +121,33 @@ impl ControlConnection {
         request: Request,
         descriptors: &[Arc<OwnedFd>],
     ) -> Result<impl Future<Output = Result<ControlResponse, LinkError>>, LinkError> {
-        let sequence = self.0.next_sequence();
+        let sequence = self.connection.next_sequence();
         let message = ToSupervisor { sequence, request: Some(request) };
         let answer = loop {
-            match self.0.ask(sequence, &message, descriptors) {
+            match self.connection.ask(sequence, &message, descriptors) {
                 // It does not read: there is no room.
-                Err(LinkError::TimedOut(_)) => self.0.wait_drained().await?,
+                Err(LinkError::TimedOut(_)) => self.connection.wait_drained().await?,
                 asked => break asked?,
             }
         };
         Ok(async move { response(answer.await.map_err(|_| LinkError::Lost(Peer::Supervisor))?) })
     }
 
-    /// Sends a request and waits for its answer in time, where nobody serves the connection yet and no other request waits. Events that come
-    /// before the answer are dropped.
+    /// Sends a request and waits for its answer in time, where nobody serves the connection yet and no other request waits.
+    /// Events that come before the answer are dropped; those behind it are kept for [`Self::serve`].
     pub(crate) async fn exchange(&self, request: Request) -> Result<ControlResponse, LinkError> {
-        let sequence = self.0.next_sequence();
-        self.0.send(&ToSupervisor { sequence, request: Some(request) }, &[])?;
+        let sequence = self.connection.next_sequence();
+        self.connection.send(&ToSupervisor { sequence, request: Some(request) }, &[])?;
         let answer = async {
             loop {
-                match self.0.next().await? {
+                match self.connection.next().await? {
                     Some((FromSupervisor { sequence: of, message: Some(message) }, descriptors))
                         if of == sequence =>
                     {
                         return Ok(ControlResponse { message, descriptors });
                     }
+                    Some((FromSupervisor { message: Some(message), .. }, _)) => self.keep_early(message)?,
+                    // An unknown event of a newer supervisor is ignored.
                     Some(_) => {}
                     None => return Err(LinkError::Lost(Peer::Supervisor)),
                 }
@@ -131,12 +156,25 @@ impl ControlConnection {
         Peer::Supervisor.within(ANSWER_TIMEOUT, answer).await
     }
 
+    /// What a list of several pages has said of a command may have changed before the last of them.
+    fn keep_early(&self, message: Message) -> Result<(), LinkError> {
+        let Ok(event) = SupervisorEvent::of(message) else { return Ok(()) };
+        let mut early = self.early.lock().unwrap_or_else(PoisonError::into_inner);
+        if early.len() == MAX_EARLY_EVENTS {
+            return Err(LinkError::UnexpectedMessage(Peer::Supervisor));
+        }
+        early.push(event);
+        Ok(())
+    }
+
     /// Reads until the connection ends. Responses go to their requesters, events to `on_event`, in order. Also
     /// writes what the socket did not take at once. Returns the error that ended the connection; `None` when the
     /// supervisor has closed it.
     pub async fn serve(&self, mut on_event: impl FnMut(SupervisorEvent)) -> Option<LinkError> {
+        let early = std::mem::take(&mut *self.early.lock().unwrap_or_else(PoisonError::into_inner));
+        early.into_iter().for_each(&mut on_event);
         let receive = async {
-            while let Some(received) = self.0.next().await? {
+            while let Some(received) = self.connection.next().await? {
                 self.deliver(received, &mut on_event);
             }
             Ok(())
@@ -145,9 +183,9 @@ impl ControlConnection {
             biased;
             ended = receive => ended.err(),
             // It reads no more.
-            _ = self.0.keep_writing() => None,
+            _ = self.connection.keep_writing() => None,
         };
-        self.0.end();
+        self.connection.end();
         ended
     }
 
@@ -156,13 +194,15 @@ impl ControlConnection {
         (message, descriptors): Received<FromSupervisor>,
         on_event: &mut impl FnMut(SupervisorEvent),
     ) {
-        match message.message {
-            Some(Message::Progress(progress)) => on_event(SupervisorEvent::Progress(progress)),
-            Some(Message::Exited(exited)) => on_event(SupervisorEvent::Exited(exited)),
-            Some(Message::GateLost(_)) => on_event(SupervisorEvent::GateLost),
-            Some(_) => self.0.answered(message.sequence, (message, descriptors)),
-            // An unknown event of a newer supervisor is ignored.
-            None => {}
+        // An unknown event of a newer supervisor is ignored.
+        let Some(content) = message.message else { return };
+        match SupervisorEvent::of(content) {
+            Ok(event) => on_event(event),
+            Err(answer) => {
+                let sequence = message.sequence;
+                self.connection
+                    .answered(sequence, (FromSupervisor { message: Some(answer), ..message }, descriptors));
+            }
         }
     }
 }
@@ -185,4 +225,33 @@ fn check_hello(answer: ControlResponse) -> Result<(HelloResponse, Vec<OwnedFd>),
     };
     Peer::Supervisor.check_version(spoken_versions(), hello.version)?;
     Ok((hello, answer.descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+    use crate::{proto::supervisor::TerminalList, wire};
+
+    #[tokio::test]
+    async fn an_event_that_comes_before_an_answer_goes_to_who_serves_the_connection() {
+        let (socket, mut supervisor) = UnixStream::pair().expect("a pair of sockets");
+        let control = ControlConnection::over(socket).expect("it can be watched");
+        let exited = Message::Exited(Exited { terminal_id: "first".to_owned(), exit: None });
+        let answer = Message::TerminalList(TerminalList::default());
+        for (sequence, message) in [(0, exited), (1, answer)] {
+            let frame = wire::encode(&FromSupervisor { sequence, message: Some(message) }, 0);
+            supervisor.write_all(&frame.expect("it is short")).expect("it has room");
+        }
+        let listed = control.exchange(Request::ListTerminals(Default::default())).await;
+        assert!(matches!(listed.map(|answer| answer.message), Ok(Message::TerminalList(_))));
+        drop(supervisor);
+        let mut events = Vec::new();
+        let end = control.serve(|event| events.push(event)).await;
+        assert!(
+            matches!(events.as_slice(), [SupervisorEvent::Exited(exited)] if exited.terminal_id == "first")
+        );
+        assert!(end.is_none_or(|end| end.is_end()), "nothing else has come");
+    }
 }

@@ -64,7 +64,8 @@ pub struct DiscoveredTerminal {
     pub ended: Option<(Box<Exit>, Duration)>,
 }
 
-/// The terminals of a supervisor that was greeted. Events that arrive in between are already part of what is listed later.
+/// The terminals of a supervisor that was greeted. Events that
+/// arrive in between, which a page that has come knows nothing of, come to who serves the connection.
 pub(super) async fn list(control: &ControlConnection) -> Result<Vec<DiscoveredTerminal>, SandboxAdoptError> {
     let (mut held, mut from) = (Vec::new(), 0);
     loop {
