@@ -318,7 +318,7 @@ impl Service for TerminalsService {
         let WriteLineInputRequest { terminal_id, session_id, line_id, data, eof } = request.into_inner();
         let terminal = self.find(&peer, &terminal_id, &session_id)?;
         let end = if eof { EndOfInput::AfterThis } else { EndOfInput::NotYet };
-        let written = self.terminals.write_line_input(&terminal, &line_id, data, end);
+        let written = terminal.write_line_input(&line_id, data, end);
         deadline::within(limit, written).await?.map_err(|error| errors::input_write(&error))?;
         Ok(Response::new(WriteLineInputResponse {}))
     }
@@ -331,7 +331,7 @@ impl Service for TerminalsService {
         let InterruptLineRequest { terminal_id, session_id } = request.get_ref();
         let terminal = self.find(&peer, terminal_id, session_id)?;
         let limit = deadline::timeout_of(request.metadata());
-        let interrupted = deadline::within(limit, self.terminals.interrupt_line(&terminal)).await?;
+        let interrupted = deadline::within(limit, terminal.interrupt_line()).await?;
         interrupted.map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(InterruptLineResponse {}))
     }
@@ -344,7 +344,7 @@ impl Service for TerminalsService {
         let GetShellRequest { terminal_id, session_id } = request.get_ref();
         let terminal = self.find(&peer, terminal_id, session_id)?;
         let limit = deadline::timeout_of(request.metadata());
-        let status = deadline::within(limit, self.terminals.shell_status(&terminal)).await?;
+        let status = deadline::within(limit, terminal.shell_status()).await?;
         let status = status.map_err(|error| errors::terminal_request(&error))?;
         Ok(Response::new(lines::shell(status)))
     }

@@ -337,6 +337,8 @@ impl Prepared {
                 Ok(terminal)
             }
             Err(error) => {
+                // Before the sandbox ends: to a gateway that came meanwhile, a command that began would be lost with it.
+                terminal.withdraw();
                 lease.shut_down_if_sole(Duration::ZERO).await;
                 Err(error)
             }

@@ -165,12 +165,13 @@ async fn enforce(terminal: Arc<Terminal>, at: Instant, when: EnforceWhen) {
 /// Looks a few times in each window whether anything was written, because nothing notifies of it.
 async fn enforce_idle(terminal: Arc<Terminal>, idle: Duration, grace: Duration) {
     let window = idle.saturating_add(grace).saturating_add(END_REPORT_TIMEOUT);
-    let (mut written, mut since) = (terminal.written_bytes(), Instant::now());
+    let active = || (terminal.written_bytes(), terminal.person_waits.begun());
+    let (mut before, mut since) = (active(), Instant::now());
     while timeout(window / IDLE_CHECKS, terminal.wait_end_reported()).await.is_err() {
-        let now = terminal.written_bytes();
+        let now = active();
         // What waits for a person is not idle; the supervisor counts the rest of the time.
-        if now != written || terminal.person_waits.any() {
-            (written, since) = (now, Instant::now());
+        if now != before || terminal.person_waits.any() {
+            (before, since) = (now, Instant::now());
         } else if since.elapsed() >= window {
             set_limit_cause(&terminal, ExitCause::IdleLimit);
             return force_kill(&terminal, EnforceWhen::WhileProcessesLive).await;
@@ -257,6 +258,7 @@ impl Terminals {
             let this = self.clone();
             releasing.spawn(async move {
                 if this.release(&terminal, grace, cause).await.is_err() {
+                    // Another call is releasing it, and will finish.
                     terminal.wait_released().await;
                 }
             });

@@ -372,16 +372,41 @@ mod tests {
     #[test]
     fn a_cap_that_is_reached_is_named_as_in_the_configuration() {
         let caps = [
-            (LimitName::LiveOfSession, "the session has reached its cap of 3 live terminals"),
-            (LimitName::LiveOfPrincipal, "the principal has reached its cap of 3 live terminals"),
-            (LimitName::RetainedOfSession, "the session has reached its cap of 3 retained terminals"),
-            (LimitName::RetainedOfPrincipal, "the principal has reached its cap of 3 retained terminals"),
-            (LimitName::BytesOfSession, "the session has reached its cap of 3 retained bytes"),
-            (LimitName::BytesOfPrincipal, "the principal has reached its cap of 3 retained bytes"),
-            (LimitName::Descriptors, "the principal has reached its cap of 3 of the gateway's descriptors"),
+            (LimitName::Sessions, "sessions_per_principal", "the principal", "sessions"),
+            (LimitName::LiveOfSession, "live_terminals_per_session", "the session", "live terminals"),
+            (LimitName::LiveOfPrincipal, "live_terminals_per_principal", "the principal", "live terminals"),
+            (
+                LimitName::RetainedOfSession,
+                "retained_terminals_per_session",
+                "the session",
+                "retained terminals",
+            ),
+            (
+                LimitName::RetainedOfPrincipal,
+                "retained_terminals_per_principal",
+                "the principal",
+                "retained terminals",
+            ),
+            (LimitName::BytesOfSession, "retained_bytes_per_session", "the session", "retained bytes"),
+            (LimitName::BytesOfPrincipal, "retained_bytes_per_principal", "the principal", "retained bytes"),
+            (
+                LimitName::Descriptors,
+                "descriptors_per_principal",
+                "the principal",
+                "of the gateway's descriptors",
+            ),
+            (
+                LimitName::ApprovalsOfPrincipal,
+                "approvals_open_per_principal",
+                "the principal",
+                "open questions",
+            ),
+            (LimitName::Approvals, "approvals_open", "the gateway", "open questions"),
         ];
-        for (limit, message) in caps {
-            assert_eq!(QuotaReached { limit, max: 3, within: None }.to_string(), message);
+        for (limit, label, whose, unit) in caps {
+            let reached = QuotaReached { limit, max: 3, within: None };
+            let message = format!("{whose} has reached its cap of 3 {unit}");
+            assert_eq!((limit.label(), reached.to_string()), (label, message));
         }
         let limit = LimitName::Journal;
         let reached = QuotaReached { limit, max: 3, within: Some(Duration::from_secs(9)) };

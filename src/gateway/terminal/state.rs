@@ -363,12 +363,17 @@ impl Terminal {
         self.conclude(outcome, now.checked_sub(ago).unwrap_or(now), recording);
     }
 
-    /// The command will never run.
-    pub(in crate::terminal) fn abandon(&self) {
+    /// Takes back what a gateway that came now would hold for a command that began. A second time it does nothing.
+    pub(in crate::terminal) fn withdraw(&self) {
         if let Some(watched) = self.workspace.get() {
             watched.withdraw();
         }
         self.terminal_log.remove(self.id);
+    }
+
+    /// The command will never run.
+    pub(in crate::terminal) fn abandon(&self) {
+        self.withdraw();
         *self.lock_slot() = Slot::Empty;
         self.reservation.lock().expect("no code panics while it holds a reservation").take();
         self.counters.failed.inc();
@@ -506,6 +511,10 @@ impl Listener for Terminal {
         self.progress.notify_waiters();
     }
 
+    fn reported(&self) {
+        self.end_claims.set_reported();
+    }
+
     fn given_up(&self, cause: StopCause) {
         // The supervisor counts the limits: what it says came first.
         self.end_claims.replace_cause(outcome::cause_of_stop(cause));
@@ -513,6 +522,7 @@ impl Listener for Terminal {
 
     fn ended(&self, end: CommandEnd) {
         let at = Instant::now();
+        // With its sandbox nothing was reported, and nothing is late any more.
         self.end_claims.set_reported();
         self.after_workspace_check(move |terminal| terminal.finish(end, at, Recording::Now));
     }
@@ -671,10 +681,13 @@ impl ReaderHolds {
     }
 }
 
-/// The questions of one command that wait.
+/// The questions of one command that wait for a person. Meanwhile the command's idle clocks stand still: the supervisor's, which
+/// is told, and the gateway's own.
 #[derive(Debug, Default)]
 pub(in crate::terminal) struct PersonWaits {
     waiting: AtomicU32,
+    /// How many have begun so far.
+    begun: AtomicU32,
     telling: tokio::sync::Mutex<()>,
 }
 
@@ -684,8 +697,14 @@ impl PersonWaits {
         self.waiting.load(Ordering::SeqCst) > 0
     }
 
+    /// How many have begun so far: who looks now and then sees by it those that fell between two looks.
+    pub(in crate::terminal) fn begun(&self) -> u32 {
+        self.begun.load(Ordering::SeqCst)
+    }
+
     /// One more. Whether it is the first.
     fn add(&self) -> bool {
+        self.begun.fetch_add(1, Ordering::SeqCst);
         self.waiting.fetch_add(1, Ordering::SeqCst) == 0
     }
 

@@ -203,6 +203,7 @@ impl Sandbox {
                 }
                 let terminal = self.lock_terminals().remove(&exited.terminal_id);
                 if let Some(terminal) = terminal {
+                    terminal.reported();
                     self.after_gate_backlog(move || terminal.ended(CommandEnd::Reported(Box::new(exit))));
                 }
             }

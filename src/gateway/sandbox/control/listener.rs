@@ -8,7 +8,9 @@ pub trait Listener: Send + Sync + std::fmt::Debug {
     fn progressed(&self);
     /// The command survives its kill, so the sandbox will end. `cause` says why the command was stopped.
     fn given_up(&self, cause: StopCause);
-    /// The command has ended. Called once.
+    /// The supervisor has reported the command's end: it is not late. What a gate has to say before the end may still come.
+    fn reported(&self);
+    /// The command has ended, and all that is to be said before that has been. Called once.
     fn ended(&self, end: CommandEnd);
 }
 

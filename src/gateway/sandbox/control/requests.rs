@@ -66,7 +66,7 @@ pub enum SpawnRefused {
     },
     /// The sandbox did not answer.
     #[error(transparent)]
-    Control(#[from] LinkError),
+    Control(LinkError),
     /// The sandbox's gate cannot evaluate what the command would start.
     #[error("the command's execs cannot be evaluated")]
     Gate(#[source] LinkError),
@@ -240,12 +240,12 @@ impl Sandbox {
             // It may still start the command later, and nothing would track that command.
             tracing::error!(sandbox.id = self.id(), terminal.id = %terminal_id, "the supervisor does not answer: its sandbox is killed");
             self.kill().await;
-            return Err(LinkError::TimedOut(Peer::Supervisor).into());
+            return Err(SpawnRefused::Control(LinkError::TimedOut(Peer::Supervisor)));
         };
-        let answer = answer?;
+        let answer = answer.map_err(SpawnRefused::Control)?;
         failpoint::reach("create.answered");
         let Message::Spawned(spawned) = answer.message else {
-            return Err(LinkError::UnexpectedMessage(Peer::Supervisor).into());
+            return Err(SpawnRefused::Control(LinkError::UnexpectedMessage(Peer::Supervisor)));
         };
         let started = match spawned.result {
             Some(spawned::Result::Started(started)) => started,
@@ -257,7 +257,7 @@ impl Sandbox {
                 }
                 return Err(SpawnRefused::Failed(failure));
             }
-            None => return Err(LinkError::UnexpectedMessage(Peer::Supervisor).into()),
+            None => return Err(SpawnRefused::Control(LinkError::UnexpectedMessage(Peer::Supervisor))),
         };
         match open_rings(answer.descriptors) {
             Ok((stdout, stderr)) => Ok(Spawned { started, stdout, stderr }),
@@ -396,7 +396,8 @@ fn open_rings(
     descriptors: Vec<OwnedFd>,
 ) -> Result<(ring::RingReader, Option<ring::RingReader>), SpawnRefused> {
     let mut files = descriptors.into_iter();
-    let stdout = files.next().ok_or(LinkError::UnexpectedMessage(Peer::Supervisor))?;
+    let unexpected = SpawnRefused::Control(LinkError::UnexpectedMessage(Peer::Supervisor));
+    let stdout = files.next().ok_or(unexpected)?;
     let stdout = ring::RingReader::open(stdout)?;
     Ok((stdout, files.next().map(ring::RingReader::open).transpose()?))
 }

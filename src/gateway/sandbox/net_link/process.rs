@@ -117,7 +117,11 @@ impl NetProcess {
             }
         };
         match Peer::Net.within(READY_TIMEOUT, first).await? {
-            Some((FromNet { message: Some(from_net::Message::Ready(_)) }, _)) => Ok(()),
+            Some((FromNet { message: Some(from_net::Message::Ready(_)) }, descriptors))
+                if descriptors.is_empty() =>
+            {
+                Ok(())
+            }
             Some(_) => Err(LinkError::UnexpectedMessage(Peer::Net)),
             None => Err(LinkError::Lost(Peer::Net)),
         }

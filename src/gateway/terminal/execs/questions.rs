@@ -100,6 +100,7 @@ impl ExecQuestions {
         terminal: Arc<Terminal>,
         request: ApprovalRequest,
         report: u64,
+        not_idle: PersonWait,
     ) -> Result<(), ApprovalLimitReached> {
         let waiting = self.approvals.submit(request)?;
         let key = (link.owner().sandbox_id.clone(), report);
@@ -107,7 +108,7 @@ impl ExecQuestions {
         self.lock().insert(key.clone(), gone.clone());
         let questions = self.waiting.clone();
         tokio::spawn(async move {
-            let _not_idle = PersonWait::begin(&terminal);
+            let _not_idle = not_idle;
             let verdict = tokio::select! {
                 // An answer counts before the end of what waited for it.
                 biased;

@@ -41,7 +41,7 @@ use crate::{
             redactor::{KnownSecrets, Redactor},
         },
         spec::{OnAsk, TerminalId},
-        state::Terminal,
+        state::{PersonWait, Terminal},
     },
 };
 
@@ -159,6 +159,9 @@ impl GateReports {
         terminal: Option<Arc<Terminal>>,
         recording: Recording,
     ) {
+        // The exec waits from its question on, and a journal that cannot be written waits, too.
+        let asks = terminal.as_ref().filter(|terminal| terminal.spec.on_ask == OnAsk::Wait);
+        let not_idle = asks.map(PersonWait::begin);
         let mut record = Record::ExecAsked(source.asked(asked));
         self.redact(&mut record, terminal.as_deref());
         if recording == Recording::Needed {
@@ -169,16 +172,21 @@ impl GateReports {
                 return link.answer(source.report.number, Verdict::NotAsked);
             }
         }
-        let (Some(terminal), Record::ExecAsked(record)) = (terminal, record) else {
-            return link.answer(source.report.number, Verdict::NotAsked);
-        };
-        match terminal.spec.on_ask {
-            OnAsk::Refuse => link.answer(source.report.number, Verdict::NotAsked),
-            OnAsk::Wait => self.ask(link, record, terminal).await,
+        match (terminal, not_idle, record) {
+            (Some(terminal), Some(not_idle), Record::ExecAsked(record)) => {
+                self.ask(link, record, terminal, not_idle).await;
+            }
+            _ => link.answer(source.report.number, Verdict::NotAsked),
         }
     }
 
-    async fn ask(&self, link: &Arc<GateLink>, record: ExecAskedRecord, terminal: Arc<Terminal>) {
+    async fn ask(
+        &self,
+        link: &Arc<GateLink>,
+        record: ExecAskedRecord,
+        terminal: Arc<Terminal>,
+        not_idle: PersonWait,
+    ) {
         // The number of an earlier gateway's policy says nothing here.
         let current = self.policy.current().generation();
         let generation = if link.is_backlog(record.report) { current } else { record.generation };
@@ -195,7 +203,7 @@ impl GateReports {
         let (id, session) = (request.id, terminal.session.clone());
         let put = [self.questions.record(&request)];
         until_recorded(|| self.recorder.record_all(&put)).await;
-        if let Err(reached) = self.questions.put(link.clone(), terminal, request, report) {
+        if let Err(reached) = self.questions.put(link.clone(), terminal, request, report, not_idle) {
             // Another one was put while the question was written: it was never put, and that is written, too.
             self.recorder.record_best_effort(&records::approval_limit_reached(&session, &reached));
             self.recorder.record_best_effort(&records::approval_not_submitted(&session, id));

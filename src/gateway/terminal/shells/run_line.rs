@@ -219,27 +219,28 @@ impl Terminals {
             )
         })
     }
+}
 
+impl Terminal {
     /// Writes to what a line runs.
     pub async fn write_line_input(
         &self,
-        terminal: &Terminal,
         line_id: &str,
         data: prost::bytes::Bytes,
         end: EndOfInput,
     ) -> Result<(), OperationError> {
-        if shell_of(terminal)?.line_id().as_deref() != Some(line_id) {
+        if shell_of(self)?.line_id().as_deref() != Some(line_id) {
             return Err(OperationError::LineOver);
         }
-        terminal.write_stdin(None, data, end).await.map(drop)
+        self.write_stdin(None, data, end).await.map(drop)
     }
 
     /// Sends SIGINT to what runs in the foreground of a kept shell.
-    pub async fn interrupt_line(&self, terminal: &Terminal) -> Result<(), OperationError> {
-        let shell = shell_of(terminal)?;
-        let sandbox = terminal.running().await?;
-        self.recorder.record_or_count(&records::signal_sent(terminal.subject(), libc::SIGINT));
-        control::answered(sandbox.signal_foreground(terminal.id.to_string(), libc::SIGINT).await)?;
+    pub async fn interrupt_line(&self) -> Result<(), OperationError> {
+        let shell = shell_of(self)?;
+        let sandbox = self.running().await?;
+        self.recorder.record_or_count(&records::signal_sent(self.subject(), libc::SIGINT));
+        control::answered(sandbox.signal_foreground(self.id.to_string(), libc::SIGINT).await)?;
         shell.set_interrupted();
         if let Ok(turn) = shell.try_turn() {
             prepare_again(turn);
@@ -248,17 +249,17 @@ impl Terminals {
     }
 
     /// What a kept shell does.
-    pub async fn shell_status(&self, terminal: &Arc<Terminal>) -> Result<ShellStatus, OperationError> {
-        let shell = shell_of(terminal)?;
+    pub async fn shell_status(self: &Arc<Self>) -> Result<ShellStatus, OperationError> {
+        let shell = shell_of(self)?;
         let line_id = shell.line_id();
-        let activity = match terminal.wait_settled().await {
+        let activity = match self.wait_settled().await {
             Stage::Finished(_) | Stage::Released(_) => ShellActivity::Ended,
-            Stage::Created | Stage::Running => match driver::foreground(terminal).await {
+            Stage::Created | Stage::Running => match driver::foreground(self).await {
                 Err(OperationError::Ended) => ShellActivity::Ended,
                 Err(error) => return Err(error),
                 Ok(_) if line_id.is_none() && shell.has_line_to_begin() => ShellActivity::Busy,
                 Ok(foreground) if line_id.is_none() && foreground.is_leader => {
-                    match driver::prompt_state(terminal).await {
+                    match driver::prompt_state(self).await {
                         PromptState::NoMarks | PromptState::AtPrompt => ShellActivity::Idle,
                         PromptState::Elsewhere if foreground.is_reading => ShellActivity::WaitingForInput,
                         PromptState::Answered | PromptState::Elsewhere => ShellActivity::Busy,
@@ -320,7 +321,11 @@ fn check_effects(terminal: &Terminal, permit: &Permit) -> Result<(), RunLineErro
 /// The options that are line editing.
 const MODES: [&str; 2] = ["vi", "emacs"];
 
-/// Whether a line of bash switches line editing on or off.
+/// Whether a line of bash switches line editing on or off: while bash evaluates a line, it dies of that.
+///
+/// It then reads on from another input in the middle of the line (`set_edit_mode` of its set.def), through a pointer that is not
+/// set. What the parser of lines cannot see does the same; the call then says that the shell has ended. In a file that a line
+/// reads it is harmless.
 pub(in crate::terminal) fn switches_line_editing(line: &str) -> bool {
     parse(line, Dialect::Bash).commands.iter().any(|command| {
         let words: Vec<_> =
