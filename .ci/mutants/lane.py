@@ -1,7 +1,7 @@
 """One run of tests: copies of the programs with one mutant's number in them, in namespaces and cgroups of their own."""
 import atexit, collections, json, os, pathlib, re, shutil, subprocess, threading, time
 
-from tree import LINKED, ROOT, TREE, WORK
+from tree import LINKED, PROGRAMS, ROOT, TREE, WORK
 
 MARK = b"<the mutant that is on, u32>"
 # As a mutant's number: the program records which places of mutants it comes by, in the file whose path stands behind the number.
@@ -15,13 +15,10 @@ class Lane:
     def __init__(self, index):
         # Of this process alone: parts can run at the same time.
         self.directory = WORK / f"lane-{os.getpid()}-{index}"
-        # The program has a directory of its own, which is mounted where it was built: a build at the same time replaces nothing.
+        # The programs have a directory of their own, which is mounted where they were built: a build at the same time replaces nothing.
         (self.directory / "debug").mkdir(parents=True)
         atexit.register(shutil.rmtree, self.directory, ignore_errors=True)
         self.programs = json.loads((WORK / "programs.json").read_text())
-        shell = pathlib.Path(self.programs["provost"]).with_name("provost-shell")
-        if shell.exists():
-            shutil.copy2(shell, self.directory / "debug")
         self.number = {}
         self.offsets = {}
         self.reached = self.directory / "reached"
@@ -31,7 +28,7 @@ class Lane:
 
     def program(self, name, number):
         """The copy with this mutant on."""
-        copy = self.directory / ("debug/provost" if name == "provost" else name)
+        copy = self.directory / ("debug" if name in PROGRAMS else "") / name
         if name not in self.offsets:
             shutil.copy2(self.programs[name], copy)
             content = copy.read_bytes()
@@ -65,13 +62,15 @@ class Lane:
         """(verdict, test, seconds): "passed", "failed" with the first test that did, or "deadline"."""
         suite, words = words_of(step)
         words = [exact, "--exact"] if exact else words
-        # A test finds the program where it was built; the mounts are seen by these tests alone.
-        copy = self.program("provost", number)
+        # A test finds the programs where they were built; the mounts are seen by these tests alone.
+        for name in PROGRAMS:
+            self.program(name, number)
+        copies = self.directory / "debug"
         tree = TREE if suite in LINKED else ROOT
         script = "".join(f"echo 0 > '{group}/cgroup.procs'\n" for group in self.groups)
         for name in ("provost", "unchanged"):
             if name in self.programs:
-                script += f"mount --bind '{copy.parent}' '{pathlib.Path(self.programs[name]).parent}' || exit 98\n"
+                script += f"mount --bind '{copies}' '{pathlib.Path(self.programs[name]).parent}' || exit 98\n"
         script += f"cd '{tree}' && '{self.program(suite, number)}' \"$@\"\nexit $?\n"
         for group in self.groups:
             group.mkdir(exist_ok=True)

@@ -1,8 +1,8 @@
 //! Which mutant is on. This file is part of a build by `.ci/mutants` and of no other.
 //!
-//! The number stands in the program itself, behind a mark by which `.ci/mutants/run` finds it: what is started with an empty
-//! environment, under another name, in another root or by another user is the same file, and so has the same mutant. The
-//! number [`RECORD`] is no mutant: it records which places of mutants the program comes by.
+//! The number stands in each program itself, behind a mark by which `.ci/mutants/run` finds it: what is started with an empty
+//! environment, under another name, in another root or by another user is one of these files, and so has the same mutant. The
+//! number [`RECORD`] is no mutant: it records which places of mutants a program comes by.
 
 use std::{
     hint::black_box,

@@ -5,7 +5,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 WORK = ROOT / "target" / "mutants"
 ORIGIN, TREE, BUILD, GUARD = WORK / "origin", WORK / "tree", WORK / "build", WORK / "guard"
-# Suites that run the library in their own process, and so are built with the mutants. The others run the program alone, and
+# The programs under test, which lie in one directory: `provost` looks for `provost-sandbox` next to itself.
+PROGRAMS = ("provost", "provost-sandbox", "provost-shell")
+# Suites that run a library in their own process, and so are built with the mutants. The others run the programs alone, and
 # are those of the checkout: a test that is written for a mutant runs without a build of the mutants.
 MEMBERS = ("base", "conformance", "frontends", "gateway", "journal", "policy", "sandbox")
 LINKED = ("lib", *(f"lib-{member}" for member in MEMBERS), "kernel", "runtime", "gateway")
@@ -43,10 +45,11 @@ def build(files):
 
 
 def build_programs(suites):
-    """The program and the linked suites with the mutants, the other suites without."""
+    """The programs and the linked suites with the mutants, the other suites without."""
     linked, others = [name for name in suites if name in LINKED], [name for name in suites if name not in LINKED]
     words = lambda names: [word for name in names for word in (["--lib"] if name.startswith("lib") else ["--test", name])]
-    found = programs(["build", "--bin", "provost"], TREE) | programs(["test", "--no-run", *words(linked)], TREE)
+    bins = [word for name in PROGRAMS for word in ("--bin", name)]
+    found = programs(["build", *bins], TREE) | programs(["test", "--no-run", *words(linked)], TREE)
     if others:
         unchanged = programs(["test", "--no-run", *words(others)], ROOT)
         found |= {name: unchanged[name] for name in others}
@@ -129,8 +132,8 @@ def programs(arguments, tree):
             target = message["target"]
             if message["profile"]["test"] or target["kind"] == ["test"]:
                 found[library(target["name"]) if target["kind"] == ["lib"] else target["name"]] = message["executable"]
-            elif target["kind"] == ["bin"] and target["name"] == "provost":
-                found["provost"] = message["executable"]
+            elif target["kind"] == ["bin"] and target["name"] in PROGRAMS:
+                found[target["name"]] = message["executable"]
     return found
 
 
