@@ -213,7 +213,7 @@ pub(crate) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Opti
     }
 }
 
-/// A secret that clients have to bring.
+/// A secret that clients have to bring. It is compared in the same time whatever it is compared with, and never shown.
 #[derive(Clone)]
 pub struct Token([u8; 32]);
 

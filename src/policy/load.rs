@@ -511,7 +511,10 @@ fn check_effects(
     }
 }
 
-/// Merges the lists of a profile. `tables` are those of the profiles that it extends, the farthest first, then its own.
+/// Merges the lists of protections of a profile: the shipped list, then what each profile of the chain adds, and without what one
+/// of them drops by name. `tables` are those of the profiles that it extends, the farthest first, then its own.
+///
+/// Works on the tables as they are written, because a list that a table leaves out must change nothing.
 pub(super) fn merge_lists(profile: &mut Profile, tables: &[&Table]) -> Result<(), InvalidValue> {
     let shipped = Filesystem::default();
     let (mut protected, mut reserved) = (shipped.protected, shipped.reserved);

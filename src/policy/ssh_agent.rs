@@ -327,7 +327,7 @@ pub fn frame(message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Reads from the front of some bytes.
+/// Reads strings and numbers (RFC 4251, section 5) from the front of some bytes.
 #[derive(Debug, Clone, Copy)]
 struct Reader<'a>(&'a [u8]);
 

@@ -42,8 +42,8 @@ pub fn bring_up() -> Result<(), Errno> {
 const LOOPBACK_INDEX: u32 = 1;
 const MESSAGE_HEADER_BYTES: usize = 16;
 
-/// Adds `local NETWORK/PREFIX dev lo` to the local table. Needs `CAP_NET_ADMIN` over the network namespace. A route that is there
-/// already is no error.
+/// Adds `local NETWORK/PREFIX dev lo` to the local table: what is sent there arrives on the loopback. Needs `CAP_NET_ADMIN` over
+/// the network namespace. A route that is there already is no error.
 ///
 /// # Errors
 /// The errno of socket(2), or of the kernel's answer.

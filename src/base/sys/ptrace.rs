@@ -141,7 +141,8 @@ pub fn share_directory(task: i32, other: i32) -> Result<bool, Errno> {
     Errno::result(order).map(|order| order == 0)
 }
 
-/// Reads from an address of a thread's process. A shorter read ends where memory cannot be read.
+/// Reads from an address of a thread's process. A shorter read ends where memory cannot be read. The process may change its
+/// memory at any time: the bytes are what was there once, and no more.
 ///
 /// # Errors
 /// `EFAULT`: nothing can be read at the address; `EPERM`: not by this process; `ESRCH`: the thread is gone.

@@ -587,7 +587,7 @@ unsafe fn execute_expected(spec: &SpawnSpec, expected: &[ExpectedExecutable]) ->
     let empty_path = libc::AT_EMPTY_PATH as usize;
     let flags = (libc::O_PATH | libc::O_CLOEXEC) as usize;
     let mut left = expected.len();
-    // SAFETY: the paths are C strings.
+    // SAFETY: the paths are C strings, the two arrays end with a null pointer and hold C strings.
     unsafe {
         for (index, expected) in (0..).zip(expected) {
             left -= 1;

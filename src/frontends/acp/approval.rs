@@ -182,7 +182,7 @@ pub(super) async fn watch_questions(
     }
 }
 
-/// Creates a terminal; where a rule asks, a person is asked first. `gone` resolves when nobody wants the command any
+/// Creates a terminal; where a rule asks, a person is asked first. `cancelled` resolves when nobody wants the command any
 /// more: to a question that is then open the answer is no. A question of a gateway that is lost is taken back; the same
 /// request, sent to the next one, asks again.
 pub(super) async fn create_with_approval(

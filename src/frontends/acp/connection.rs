@@ -298,7 +298,8 @@ where
     }
 }
 
-/// What is read from the editor.
+/// What is read from the editor, without a thread in between where that can be had: a pipe is opened again by its name in /proc,
+/// so that the descriptor, which another process may share, keeps its flags. Anything else goes through a thread.
 pub(super) fn input() -> Box<dyn AsyncRead + Send + Unpin> {
     let path = "/proc/self/fd/0";
     match is_pipe(path).then(|| pipe::OpenOptions::new().open_receiver(path)) {
@@ -307,7 +308,7 @@ pub(super) fn input() -> Box<dyn AsyncRead + Send + Unpin> {
     }
 }
 
-/// What is written to the editor.
+/// What is written to the editor. As [`input`].
 pub(super) fn output() -> Box<dyn AsyncWrite + Send + Unpin> {
     let path = "/proc/self/fd/1";
     match is_pipe(path).then(|| pipe::OpenOptions::new().open_sender(path)) {

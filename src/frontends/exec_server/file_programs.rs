@@ -235,7 +235,7 @@ async fn stat(session: &ExecSession, path: &str, options: &[&str]) -> Result<Fil
     })
 }
 
-/// The path without links and without `..`. What does not exist yet is taken by its name if `is_missing_allowed` says so.
+/// The path without links and without `..`. What does not exist yet is taken by its name if `missing` says so.
 pub(super) async fn real_path(
     session: &ExecSession,
     path: &str,

@@ -95,7 +95,7 @@ impl Default for Approvers {
 }
 
 impl Approvers {
-    /// Whether `caller` may answer a question of `asker`, at the gateway of the user `gateway_uid`.
+    /// Whether `caller` may answer a question of `requester`, at the gateway of the user `gateway_uid`.
     pub fn may_answer(&self, caller: Principal, requester: Principal, gateway_uid: u32) -> bool {
         self.may_answer_all(caller, gateway_uid)
             || (caller == requester && self.0.contains(&Approver::Requester))

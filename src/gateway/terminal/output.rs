@@ -9,8 +9,9 @@
 //! The hold of a stream, or of a resumable run, trails behind what was sent, and stays when the gateway ends or dies: its reader
 //! comes back to the next one and has lost nothing (decisions 0194 and 0260).
 //!
-//! A part of a ring is read with enough context to know which of its bytes are secret, so that the result does not depend on which part is
-//! read or when. At the end of what has come, a possible beginning of a secret is held back until more comes or the command has ended.
+//! The ring itself holds what the command wrote, secrets included. A part of it is read with enough context to know which of its
+//! bytes are secret, so that the result does not depend on which part is read or when. At the end of what has come, a possible
+//! beginning of a secret is held back until more comes or the command has ended.
 
 use std::sync::Arc;
 
@@ -375,7 +376,7 @@ pub(in crate::terminal) struct RedactedPart {
     pub scanned: u64,
 }
 
-/// Reads at most `most` bytes from `from` on. `ends` says whether the command may still write.
+/// Reads at most `max` bytes from `from` on. `ends` says whether the command may still write.
 pub(in crate::terminal) fn read_redacted(
     ring: &RingReader,
     masker: &Masker,

@@ -542,7 +542,12 @@ const SLOT_BYTES: usize = 1_024;
 /// The longest file that is read: 65 counts of 1,024 principals.
 const FILE_MAX_BYTES: u64 = 65 * 1_024 * SLOT_BYTES as u64;
 
-/// The files; by default none.
+/// Keeps the counts in files of the journal's directory, so that they survive a gateway that is killed; by default in none.
+///
+/// Each count has a slot, which is written again as it grows, by one pwrite(2) without a sync. There are two files: one is
+/// counted into while the counts of the other go into the journal. If a gateway is killed after the journal has them and before
+/// that file is emptied, the next gateway writes them once more; none is lost. A count that cannot be written is kept in memory
+/// only.
 #[derive(Debug, Default)]
 pub(in crate::terminal) struct RepeatCountsFile {
     files: Option<[File; 2]>,
@@ -666,6 +671,9 @@ fn read(path: &Path) -> io::Result<Vec<Record>> {
     Ok(records)
 }
 
+/// Which reports of gates the journal had when this gateway came. A gate sends again what was not confirmed to it, and what a
+/// gateway has written and not confirmed must not be written twice.
+///
 /// Reads the journal when first asked, and again for an older report.
 #[derive(Debug)]
 pub(in crate::terminal) struct RecordedReports {

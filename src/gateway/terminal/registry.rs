@@ -260,7 +260,10 @@ impl PrimaryTerminals {
     }
 }
 
-/// How many there are.
+/// How many callers wait for a terminal, so that a drain can wait for them.
+///
+/// Waits, runs, lines and the streams of one terminal count: its output, who is attached, a forwarded port. Watches do not,
+/// because they never end.
 #[derive(Debug, Clone)]
 pub struct Waiters(Arc<watch::Sender<usize>>);
 

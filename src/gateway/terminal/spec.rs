@@ -1,4 +1,4 @@
-//! What is requested and what was permitted for a terminal, with its id and its channels. None of it changes.
+//! What is requested for a terminal, and what was permitted, which never changes; with its id and its channels.
 
 use std::{collections::BTreeMap, fmt, os::fd::OwnedFd, sync::Arc, time::Duration};
 
@@ -148,8 +148,11 @@ pub enum ReaderKind {
     ResumableRun,
 }
 
-/// A request to create a terminal, parsed and complete: every field is checked, and the session belongs to the caller. Policy has not
-/// judged it.
+/// A request to create a terminal, or to run a line in a kept shell: every field is checked, and the session belongs to the
+/// caller.
+///
+/// It is as the caller sent it until policy evaluates it, which puts the resolved working directory in the place of the caller's.
+/// Whether policy allows it, only the permit says.
 #[derive(Debug, Clone)]
 pub struct Requested {
     /// The caller's session.

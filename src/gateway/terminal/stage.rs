@@ -145,7 +145,7 @@ impl EndClaims {
         let _ = self.reported.subscribe().wait_for(|is_reported| *is_reported).await;
     }
 
-    /// Sets the time by which it must have ended; `false` when it must by then, or by no more than `same` later.
+    /// Sets the time by which it must have ended; `false` when it must by then already, or by no more than `tolerance` later.
     pub(in crate::terminal) fn shorten_deadline(&self, at: Instant, tolerance: Duration) -> bool {
         let mut deadline = self.deadline.lock().expect("no code panics while it holds a deadline");
         if deadline.is_some_and(|before| before <= at + tolerance) {

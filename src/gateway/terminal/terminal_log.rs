@@ -404,7 +404,8 @@ impl Denials {
 /// The most denied execs, and the most denied connections, in one outcome.
 const DENIALS_MAX: usize = 64;
 
-/// The denied execs of one terminal.
+/// The denied execs of one terminal: the first ones, and the number of the others. A report counts once, whichever gateway takes
+/// it and however often: its number says whether it has been counted.
 #[derive(Debug, Default)]
 pub(in crate::terminal) struct ExecDenials(Mutex<CountedDenials>);
 

@@ -1,4 +1,5 @@
-//! What /proc says about a caller: its thread group, its terminal, its directory, and after an exec its program and arguments.
+//! What /proc says about a caller: its thread group, its terminal, its directory, and after an exec its program and arguments;
+//! and what its memory holds while it waits in its exec.
 //!
 //! Through the host's /proc, which was opened before the gate entered the sandbox.
 
@@ -367,6 +368,9 @@ const COMPARED_BYTES: usize = 64 << 10;
 const STACK_BYTES: usize = 2 * PAGE;
 
 /// The memory of a thread's process, with the pages that were read last.
+///
+/// Other processes may change that memory at any time. So what is read is only evaluated; at the exec it is compared with what
+/// the new program really has.
 #[derive(Debug)]
 pub(super) struct CallerMemory {
     thread: i32,

@@ -137,10 +137,10 @@ const BY_PATH: [&str; 9] = [
 ];
 /// The front ends, which run outside of every sandbox and next to workspaces.
 const FRONT_ENDS: [&str; 2] = ["provost/cli", "frontends"];
-/// Their one way to make files, and the reader of tokens, which lets no directory that others can write to be on its way; and what opens this
-/// process's own pipes again.
-const OUTPUT_FILES: [&str; 3] =
-    ["src/cli/console/output_file.rs", "src/cli/agent/token_file.rs", "src/frontends/acp/connection.rs"];
+/// Their one way to make files, and the reader of tokens, which lets no directory that others can write to be on its way.
+const OUTPUT_FILES: [&str; 2] = ["src/cli/console/output_file.rs", "src/cli/agent/token_file.rs"];
+/// Opens this process's own pipes again, and makes no file.
+const OF_PIPES: &str = "pipe::OpenOptions";
 
 /// clippy.toml holds for the whole package, and so cannot say this.
 #[test]
@@ -150,7 +150,8 @@ fn front_ends_make_files_in_one_way() {
         file.is_in_any(&FRONT_ENDS) && !OUTPUT_FILES.iter().any(|name| file.name.ends_with(name))
     };
     for file in sources().iter().filter(of_front_ends) {
-        let found = BY_PATH.into_iter().filter(|by_path| file.code.contains(by_path));
+        let code = file.code.replace(OF_PIPES, "");
+        let found = BY_PATH.into_iter().filter(|by_path| code.contains(by_path));
         wrong.extend(found.map(|by_path| format!("{} has {by_path}: see output_file", file.name)));
     }
     assert_none(&wrong);

@@ -1,8 +1,9 @@
 //! Words, with their quoting undone (plain text, quotes of every kind, and what is expanded in them), and words printed as a line that
 //! means the same.
 //!
-//! In `$'...'` only escapes whose meaning depends neither on the locale nor on the shell's version are undone. What is printed reads as
-//! what was printed. What cannot be seen is written as an escape: a person may have to evaluate the line by looking at it.
+//! In `$'...'` (bash(1), QUOTING) only escapes whose meaning depends neither on the locale nor on the shell's version are undone.
+//! What is printed reads as what was printed. What cannot be seen is written as an escape: a person may have to evaluate the line
+//! by looking at it.
 
 use std::{fmt::Write as _, iter::Peekable, str::Chars};
 

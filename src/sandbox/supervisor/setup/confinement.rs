@@ -231,7 +231,8 @@ pub fn read_cgroup() -> Result<String, StageError> {
     Ok(named("0::").unwrap_or_default().to_owned())
 }
 
-/// Compares the kernel's state with the plan, and returns what is in force.
+/// Compares the kernel's state with the plan, and returns what is in force. Less than was planned is an error, and there is no
+/// sandbox.
 pub fn read_back(
     plan: &SandboxPlan,
     ids: &Identity,
