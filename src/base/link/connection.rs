@@ -19,6 +19,7 @@ use std::{
     time::Duration,
 };
 
+use nix::errno::Errno;
 use prost::Message;
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -35,7 +36,8 @@ use crate::{
     wire,
 };
 
-/// How long is waited for a descriptor by which a full socket is watched, where the process has none left.
+/// How long is waited for a descriptor by which a full socket is watched, where the process has none left, and for what the kernel needs to
+/// send a message.
 const DESCRIPTOR_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A connection over which `Out` is sent and `In` comes.
@@ -62,6 +64,16 @@ struct Outgoing<In> {
     /// Those who wait for the answers to requests, by the numbers of these.
     waiting: HashMap<u64, oneshot::Sender<Received<In>>>,
     has_ended: bool,
+}
+
+/// How far the queue was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Written {
+    All,
+    /// The socket takes no more for now.
+    UntilFull,
+    /// The kernel has no room for the next message for now.
+    UntilScarce,
 }
 
 impl<Out: Message, In: Message + Default> Connection<Out, In> {
@@ -162,12 +174,11 @@ impl<Out: Message, In: Message + Default> Connection<Out, In> {
         outgoing.sender.push(frame, descriptors.to_vec());
         match outgoing.sender.flush(self.socket.as_fd()) {
             Ok(Flushed::All) => Ok(Flushed::All),
-            Ok(Flushed::Blocked) => {
+            // Who writes meets the same error: it waits, or ends the connection.
+            Ok(Flushed::Blocked) | Err(_) => {
                 self.blocked.notify_one();
                 Ok(Flushed::Blocked)
             }
-            // Who receives sees that, too, and ends the connection.
-            Err(_) => Ok(Flushed::Blocked),
         }
     }
 
@@ -182,8 +193,8 @@ impl<Out: Message, In: Message + Default> Connection<Out, In> {
                 return Err(LinkError::Lost(self.peer));
             }
             match self.flush() {
-                Ok(Flushed::All) => return Ok(()),
-                Ok(Flushed::Blocked) => self.blocked.notify_one(),
+                Ok(Written::All) => return Ok(()),
+                Ok(Written::UntilFull | Written::UntilScarce) => self.blocked.notify_one(),
                 Err(_) => return Err(LinkError::Lost(self.peer)),
             }
             drained.await;
@@ -210,19 +221,27 @@ impl<Out: Message, In: Message + Default> Connection<Out, In> {
         let watched = another.and_then(|another| Ok(async_fd::register(another, Interest::WRITABLE)?));
         let Ok(watched) = watched else {
             sleep(DESCRIPTOR_INTERVAL).await;
-            return self.flush().map(drop);
+            return Ok(self.flush().map(drop)?);
         };
         loop {
             let mut ready = watched.writable().await?;
             match self.flush()? {
-                Flushed::All => return Ok(()),
-                Flushed::Blocked => ready.clear_ready(),
+                Written::All => return Ok(()),
+                Written::UntilFull => ready.clear_ready(),
+                // No event says when there is room.
+                Written::UntilScarce => sleep(DESCRIPTOR_INTERVAL).await,
             }
         }
     }
 
-    fn flush(&self) -> io::Result<Flushed> {
-        Ok(self.outgoing().sender.flush(self.socket.as_fd())?)
+    fn flush(&self) -> Result<Written, Errno> {
+        match self.outgoing().sender.flush(self.socket.as_fd()) {
+            Ok(Flushed::All) => Ok(Written::All),
+            Ok(Flushed::Blocked) => Ok(Written::UntilFull),
+            // unix(7): too many descriptors of an ordinary user are on their way; sendmsg(2): the kernel has no memory for the message.
+            Err(Errno::ETOOMANYREFS | Errno::ENOBUFS | Errno::ENOMEM) => Ok(Written::UntilScarce),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// The next message; `None` when the peer has closed the connection. Cancel-safe: what has come in part is kept.
@@ -332,7 +351,7 @@ mod tests {
         assert!(waits.as_mut().poll(&mut context).is_pending());
         // Another sender's flushes, between which the peer reads.
         let mut receives = std::pin::pin!(supervisor.next());
-        while gateway.flush().unwrap() == Flushed::Blocked {
+        while gateway.flush().unwrap() == Written::UntilFull {
             let _ = receives.as_mut().poll(&mut context);
             tokio::task::yield_now().await;
         }

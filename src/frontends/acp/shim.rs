@@ -313,11 +313,13 @@ impl Shim {
         to: &LineSender,
     ) -> Result<(), Disconnected> {
         let seen = Peeked::of(beginning);
-        let (id, method) = (seen.id.filter(|id| json_rpc::is_id(id)), seen.method_name());
+        let id = seen.id.filter(|id| json_rpc::is_id(id));
+        let method = seen.method_name();
         tracing::warn!(method, limit_bytes = LINE_MAX_BYTES, "a message was too long, and was not passed on");
         let text = format!("A message may have at most {LINE_MAX_BYTES} bytes; this one was not passed on.");
         let error = Error::new(ErrorCode::InvalidRequest.into(), text);
-        match (id, method) {
+        // What has a method is no answer, whatever that is.
+        match (id, seen.method) {
             // The other side waits for this answer.
             (Some(id), None) => to.send(lines::error_line(Some(id), &error)).await,
             (id, _) => from.send(lines::error_line(id, &error)).await,

@@ -258,7 +258,8 @@ async fn write_batch(
 ) -> io::Result<()> {
     let QueuedLine { line, receipt, room } = first;
     let (mut receipts, mut rooms) = (Vec::from_iter(receipt), vec![room]);
-    let mut next = queue.try_recv().ok();
+    // A long line is written as it is.
+    let mut next = if line.len() < BATCH_BYTES { queue.try_recv().ok() } else { None };
     let line = if next.is_none() {
         line
     } else {

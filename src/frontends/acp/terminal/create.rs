@@ -14,9 +14,7 @@ use crate::{
 };
 
 /// Bytes that mean something to a shell, or part words.
-const SHELL_BYTES: &[u8] = b"|&;
-
-<>()$`\\\"'*?[]#~=!{}%^";
+const SHELL_BYTES: &[u8] = b"|&;<>()$`\\\"'*?[]#~=!{}%^";
 
 /// How a command is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -123,9 +123,10 @@ impl Sandbox {
         let start = move || {
             let finds_tcp = diag.is_some() && host.finds_connections();
             let started = NetProcess::start(&host, &nets, &listeners, unix_sockets);
-            started.map(|process| (process, diag, finds_tcp, address))
+            started.map(|process| (address, process, diag, finds_tcp))
         };
-        let (process, diag, finds_tcp, _address) = tokio::task::spawn_blocking(start)
+        // The address is let go when the process has ended.
+        let (_address, process, diag, finds_tcp) = tokio::task::spawn_blocking(start)
             .await
             .unwrap_or_else(|failed| std::panic::resume_unwind(failed.into_panic()))?;
         process.wait_ready().await?;

@@ -101,7 +101,14 @@ impl NetProcess {
             .spawn()
             .map_err(NetError::Start)?;
         let started = Self { process, connection, has_resolver: proxies > 2, _claim: claim };
-        started.connection.send(&ToNet { message: Some(to_net::Message::Setup(setup)) }, listeners)?;
+        let sent =
+            started.connection.send(&ToNet { message: Some(to_net::Message::Setup(setup)) }, listeners);
+        sent.map_err(|error| match error {
+            LinkError::TooLong(peer, _, cause) => {
+                LinkError::TooLong(peer, "the table of hosts with the trusted roots", cause)
+            }
+            other => other,
+        })?;
         Ok(started)
     }
 
