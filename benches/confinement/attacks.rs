@@ -5,7 +5,7 @@
 
 /// How it is known that an attack worked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Proof {
+pub(crate) enum Proof {
     /// The program says so.
     Said,
     /// After the command's end the host sees this file, with what the attack put into it.
@@ -16,7 +16,7 @@ pub enum Proof {
 
 /// Which program makes the attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub(crate) enum By {
     /// `tests/attacks/attack.c`: one call.
     Call,
     /// `tests/attacks/breakout.c`.
@@ -27,7 +27,7 @@ pub enum By {
 
 /// One attack.
 #[derive(Debug, Clone, Copy)]
-pub struct AttackCase {
+pub(crate) struct AttackCase {
     /// What is tried, for the table.
     pub what: &'static str,
     /// The program.
@@ -51,12 +51,12 @@ const fn leaves(what: &'static str, arguments: &'static [&'static str], file: &'
 }
 
 /// What a sandbox has to let a command do.
-pub fn harmless() -> AttackCase {
+pub(crate) fn harmless() -> AttackCase {
     breakout("nothing", &["nothing"])
 }
 
 /// All of them, in the order of the table.
-pub fn all() -> Vec<AttackCase> {
+pub(crate) fn all() -> Vec<AttackCase> {
     [FILES, LEFT_FOR_THE_HOST, PROCESSES, SOCKETS, PRIVILEGES, MOUNTS, KERNEL, END].concat()
 }
 

@@ -21,13 +21,13 @@ use nix::{
 use tempfile::TempDir;
 
 /// What the file behind the open descriptor begins with.
-pub const SECRET: &str = "a secret of the host's";
+pub(crate) const SECRET: &str = "a secret of the host's";
 
 const METADATA_ADDRESS: &str = "169.254.169.254";
 
 /// What is there to be reached. Everything ends with this value.
 #[derive(Debug)]
-pub struct HostSide {
+pub(crate) struct HostSide {
     base: TempDir,
     victim: Child,
     left_open: File,
@@ -40,7 +40,7 @@ pub struct HostSide {
 
 impl HostSide {
     /// Makes all of it. In a network namespace of its own where that is allowed: there the metadata address is ours.
-    pub fn prepare() -> Self {
+    pub(crate) fn prepare() -> Self {
         let has_own_network = unshare(CloneFlags::CLONE_NEWNET).is_ok();
         if has_own_network {
             run("ip", &["link", "set", "lo", "up"]);
@@ -80,17 +80,17 @@ impl HostSide {
     }
 
     /// The directory of everything.
-    pub fn base(&self) -> &Path {
+    pub(crate) fn base(&self) -> &Path {
         self.base.path()
     }
 
     /// The caller's home.
-    pub fn home(&self) -> PathBuf {
+    pub(crate) fn home(&self) -> PathBuf {
         self.base().join("home")
     }
 
     /// A fresh workspace, with a repository in it that has no hooks.
-    pub fn workspace(&self) -> TempDir {
+    pub(crate) fn workspace(&self) -> TempDir {
         let workspace = tempfile::Builder::new().prefix("w").tempdir_in(self.base()).expect("a directory");
         for directory in ["objects", "refs/heads"] {
             fs::create_dir_all(workspace.path().join(".git").join(directory)).expect("a directory");
@@ -106,7 +106,7 @@ impl HostSide {
     }
 
     /// An argument with what its placeholders stand for.
-    pub fn filled(&self, argument: &str, workspace: &Path, mark: &str) -> String {
+    pub(crate) fn filled(&self, argument: &str, workspace: &Path, mark: &str) -> String {
         argument
             .replace("{W}", &workspace.display().to_string())
             .replace("{HOME}", &self.home().display().to_string())

@@ -9,24 +9,24 @@ const END: &str = "<!-- end: cargo bench --bench confinement -->";
 
 /// The table in the making.
 #[derive(Debug)]
-pub struct Table<'a> {
+pub(crate) struct Table<'a> {
     sandboxes: &'a [Sandbox],
     rows: Vec<(AttackCase, Verdict, Vec<Verdict>)>,
 }
 
 impl<'a> Table<'a> {
     /// An empty one.
-    pub fn new(sandboxes: &'a [Sandbox]) -> Self {
+    pub(crate) fn new(sandboxes: &'a [Sandbox]) -> Self {
         Self { sandboxes, rows: Vec::new() }
     }
 
     /// Adds an attack: what became of it without a sandbox, and in each.
-    pub fn add(&mut self, attack: &AttackCase, unconfined: &Verdict, verdicts: Vec<Verdict>) {
+    pub(crate) fn add(&mut self, attack: &AttackCase, unconfined: &Verdict, verdicts: Vec<Verdict>) {
         self.rows.push((*attack, unconfined.clone(), verdicts));
     }
 
     /// Facts, table, sum, and what each peer is.
-    pub fn to_markdown(&self) -> String {
+    pub(crate) fn to_markdown(&self) -> String {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let who = if nix::unistd::geteuid().is_root() { "root" } else { "an ordinary user" };
         let mut text = format!("Linux {}, started by {who}, {} attacks.\n\n", kernel.trim(), self.rows.len());
@@ -62,7 +62,7 @@ impl<'a> Table<'a> {
 }
 
 /// Puts the text between the marks.
-pub fn write(text: &str) {
+pub(crate) fn write(text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/confinement.md");
     let page = fs::read_to_string(&path).expect("the page is there");
     let (before, rest) = page.split_once(BEGIN).expect("the page has the first mark");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::host::HostSide;
 
 /// Our own name in the table.
-pub const PROVOST: &str = "`provost run`";
+pub(crate) const PROVOST: &str = "`provost run`";
 
 const BINARY: &str = env!("CARGO_BIN_EXE_provost");
 
@@ -17,7 +17,7 @@ const PIDS: u64 = 256;
 
 /// A sandbox.
 #[derive(Debug)]
-pub struct Sandbox {
+pub(crate) struct Sandbox {
     /// For the table's head.
     pub name: &'static str,
     /// The program that has to be in `PATH`.
@@ -32,7 +32,7 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// No sandbox.
-    pub fn nothing() -> Self {
+    pub(crate) fn nothing() -> Self {
         Self {
             name: "nothing",
             program: "true",
@@ -43,14 +43,14 @@ impl Sandbox {
     }
 
     /// Whether its program is there.
-    pub fn is_installed(&self) -> bool {
+    pub(crate) fn is_installed(&self) -> bool {
         std::env::var_os("PATH").is_some_and(|path| {
             std::env::split_paths(&path).any(|directory| directory.join(self.program).exists())
         })
     }
 
     /// The first line that it says of its version.
-    pub fn version(&self) -> String {
+    pub(crate) fn version(&self) -> String {
         let said = Command::new(self.program).args(self.version).output();
         let text =
             said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
@@ -58,13 +58,13 @@ impl Sandbox {
     }
 
     /// The command line that runs `inside` in this sandbox.
-    pub fn command(&self, host: &HostSide, workspace: &Path, inside: &[String]) -> Vec<String> {
+    pub(crate) fn command(&self, host: &HostSide, workspace: &Path, inside: &[String]) -> Vec<String> {
         (self.command)(host, workspace, inside)
     }
 }
 
 /// All but "nothing", ours last.
-pub fn all(host: &HostSide) -> Vec<Sandbox> {
+pub(crate) fn all(host: &HostSide) -> Vec<Sandbox> {
     write_policy(host);
     vec![
         Sandbox {

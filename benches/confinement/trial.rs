@@ -30,7 +30,7 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// The attack programs.
 #[derive(Debug)]
-pub struct Programs {
+pub(crate) struct Programs {
     /// `tests/attacks/attack.c`.
     pub attack: Attack,
     /// `tests/attacks/breakout.c`.
@@ -39,7 +39,7 @@ pub struct Programs {
 
 /// What became of an attack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// It worked.
     Worked,
     /// It did not, and how it failed.
@@ -60,7 +60,7 @@ impl fmt::Display for Verdict {
 
 /// One attack in one sandbox.
 #[derive(Debug)]
-pub struct Trial<'a> {
+pub(crate) struct Trial<'a> {
     attack: &'a AttackCase,
     sandbox: &'a Sandbox,
     host: &'a HostSide,
@@ -69,7 +69,7 @@ pub struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     /// A trial; nothing is started.
-    pub fn new(
+    pub(crate) fn new(
         attack: &'a AttackCase,
         sandbox: &'a Sandbox,
         host: &'a HostSide,
@@ -79,7 +79,7 @@ impl<'a> Trial<'a> {
     }
 
     /// Runs the attack in the sandbox, in a fresh workspace.
-    pub fn run(self) -> Verdict {
+    pub(crate) fn run(self) -> Verdict {
         let workspace = self.host.workspace();
         let mark = format!("confinement-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let fill = |argument: &str| self.host.filled(argument, workspace.path(), &mark);

@@ -21,7 +21,7 @@ A release has no debug information; backtraces keep the names of functions, and 
 
 /// What one benchmark printed.
 #[derive(Debug)]
-pub struct Section {
+pub(crate) struct Section {
     pub name: &'static str,
     pub options: &'static [&'static str],
     pub printed: String,
@@ -29,21 +29,21 @@ pub struct Section {
 
 /// The page in the making.
 #[derive(Debug, Default)]
-pub struct Page {
+pub(crate) struct Page {
     sections: Vec<Section>,
 }
 
 impl Page {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    pub fn add(&mut self, section: Section) {
+    pub(crate) fn add(&mut self, section: Section) {
         self.sections.push(section);
     }
 
     /// The facts of the first benchmark stand for all; each keeps the load that it found.
-    pub fn to_markdown(&self) -> String {
+    pub(crate) fn to_markdown(&self) -> String {
         let mut text = HEAD.to_owned();
         if let Some(first) = self.sections.first() {
             text += "\n## The host\n\n";
@@ -99,7 +99,7 @@ fn is_load(fact: &str) -> bool {
 }
 
 /// Replaces the page.
-pub fn write(text: &str) {
+pub(crate) fn write(text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/internals/performance.md");
     fs::write(path, text).expect("the page can be written");
 }

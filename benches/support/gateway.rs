@@ -14,15 +14,15 @@ use provost::{
 use provost_test_support::{Gateway, Options};
 
 /// The binary under measurement.
-pub const PROVOST: &str = env!("CARGO_BIN_EXE_provost");
+pub(crate) const PROVOST: &str = env!("CARGO_BIN_EXE_provost");
 
 /// Starts one as a person does, and returns when it answers.
-pub fn start() -> Arc<Gateway> {
+pub(crate) fn start() -> Arc<Gateway> {
     start_with(Options::default())
 }
 
 /// As [`start`], with these options besides.
-pub fn start_with(options: Options) -> Arc<Gateway> {
+pub(crate) fn start_with(options: Options) -> Arc<Gateway> {
     let home = std::env::var("HOME").map(|home| ("HOME".to_owned(), home));
     let gateway =
         Gateway::start_with(Options { without_group: true, env: home.into_iter().collect(), ..options });
@@ -31,22 +31,22 @@ pub fn start_with(options: Options) -> Arc<Gateway> {
 }
 
 /// The directory that sessions work in.
-pub fn workspace(gateway: &Gateway) -> PathBuf {
+pub(crate) fn workspace(gateway: &Gateway) -> PathBuf {
     gateway.directory().join("work")
 }
 
 /// A connection of its own.
-pub async fn connect(gateway: &Gateway) -> Client {
+pub(crate) async fn connect(gateway: &Gateway) -> Client {
     client::connect(&gateway.address()).await.expect("the gateway listens")
 }
 
 /// Opens a session; its id.
-pub async fn open_session(gateway: &Gateway, client: &mut Client) -> String {
+pub(crate) async fn open_session(gateway: &Gateway, client: &mut Client) -> String {
     open_session_in(client, workspace(gateway)).await
 }
 
 /// Opens a session in a directory; its id.
-pub async fn open_session_in(client: &mut Client, root: PathBuf) -> String {
+pub(crate) async fn open_session_in(client: &mut Client, root: PathBuf) -> String {
     let request =
         CreateSessionRequest { roots: vec![root.display().to_string()], ..CreateSessionRequest::default() };
     let answer = client.sessions.create_session(request).await.expect("a session");
@@ -54,13 +54,13 @@ pub async fn open_session_in(client: &mut Client, root: PathBuf) -> String {
 }
 
 /// Closes a session.
-pub async fn close_session(client: &mut Client, session_id: &str) {
+pub(crate) async fn close_session(client: &mut Client, session_id: &str) {
     let request = CloseSessionRequest { session_id: session_id.to_owned() };
     client.sessions.close_session(request).await.expect("the session closes");
 }
 
 /// A request for a command.
-pub fn command(session_id: &str, argv: &[&str]) -> CreateTerminalRequest {
+pub(crate) fn command(session_id: &str, argv: &[&str]) -> CreateTerminalRequest {
     CreateTerminalRequest {
         session_id: session_id.to_owned(),
         command: Some(create_terminal_request::Command::Program(argv[0].to_owned())),
@@ -70,7 +70,7 @@ pub fn command(session_id: &str, argv: &[&str]) -> CreateTerminalRequest {
 }
 
 /// Create, then WaitForExit. The terminal's id.
-pub async fn create_and_wait(client: &mut Client, request: CreateTerminalRequest) -> String {
+pub(crate) async fn create_and_wait(client: &mut Client, request: CreateTerminalRequest) -> String {
     let terminal = client
         .terminals
         .create_terminal(request)
@@ -86,13 +86,13 @@ pub async fn create_and_wait(client: &mut Client, request: CreateTerminalRequest
 }
 
 /// Release.
-pub async fn release(client: &mut Client, terminal_id: String) {
+pub(crate) async fn release(client: &mut Client, terminal_id: String) {
     let request = ReleaseTerminalRequest { terminal_id, session_id: String::new(), grace: None };
     client.terminals.release_terminal(request).await.expect("the terminal is released");
 }
 
 /// Run, to the end of its stream. The bytes that came.
-pub async fn run(client: &mut Client, request: CreateTerminalRequest) -> u64 {
+pub(crate) async fn run(client: &mut Client, request: CreateTerminalRequest) -> u64 {
     let request = RunRequest { create: Some(request), resumable: false };
     let mut events = client.terminals.run(request).await.expect("the command runs").into_inner();
     let mut bytes = 0;

@@ -7,7 +7,7 @@ use std::{fs, time::Instant};
 use provost_test_support::Process;
 
 /// Prints the facts as a markdown list.
-pub fn print_facts() {
+pub(crate) fn print_facts() {
     println!("- kernel: Linux {}", read("/proc/sys/kernel/osrelease"));
     println!("- processors: {} ({})", processors(), field("/proc/cpuinfo", "model name"));
     println!("- memory: {}", field("/proc/meminfo", "MemTotal"));
@@ -19,7 +19,7 @@ pub fn print_facts() {
 }
 
 /// How many processors this process may use.
-pub fn processors() -> usize {
+pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -43,7 +43,7 @@ fn cgroup_layout() -> String {
 
 /// Resident memory and open descriptors of a process.
 #[derive(Debug, Clone, Copy)]
-pub struct Footprint {
+pub(crate) struct Footprint {
     /// VmRSS, in KiB.
     pub resident_kib: u64,
     /// VmHWM, in KiB.
@@ -53,7 +53,7 @@ pub struct Footprint {
 }
 
 /// What a process holds now.
-pub fn footprint(process: &Process) -> Footprint {
+pub(crate) fn footprint(process: &Process) -> Footprint {
     let descriptors = process.descriptors().len();
     Footprint { resident_kib: process.kib("VmRSS"), peak_kib: process.kib("VmHWM"), descriptors }
 }

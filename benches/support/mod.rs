@@ -2,17 +2,17 @@
 //!
 //! Measures nothing itself.
 
-pub mod gateway;
-pub mod machine;
-pub mod peers;
-pub mod statistics;
+pub(crate) mod gateway;
+pub(crate) mod machine;
+pub(crate) mod peers;
+pub(crate) mod statistics;
 
 use std::env;
 
 provost_test_support::test_program!();
 
 /// The numbers of the command line, `--NAME N`, with their defaults.
-pub fn number(name: &str, default: usize) -> usize {
+pub(crate) fn number(name: &str, default: usize) -> usize {
     let option = format!("--{name}");
     env::args()
         .skip_while(|argument| *argument != option)
@@ -22,7 +22,7 @@ pub fn number(name: &str, default: usize) -> usize {
 }
 
 /// Whether cargo was asked to measure. `cargo test --all-targets` runs benchmarks too, and means something else.
-pub fn asked_to_measure() -> bool {
+pub(crate) fn asked_to_measure() -> bool {
     let asked = env::args().any(|argument| argument == "--bench");
     if !asked {
         println!("SKIPPED: a benchmark, run by `cargo bench`");

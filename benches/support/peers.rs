@@ -10,7 +10,7 @@ use std::{
 
 /// A command line whose whole life is measured.
 #[derive(Debug, Clone)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// For the table.
     pub name: String,
     argv: Vec<String>,
@@ -20,24 +20,24 @@ pub struct Peer {
 
 impl Peer {
     /// A peer of this name and command line.
-    pub fn new(name: &str, argv: &[&str]) -> Self {
+    pub(crate) fn new(name: &str, argv: &[&str]) -> Self {
         let argv = argv.iter().map(|word| (*word).to_owned()).collect();
         Self { name: name.to_owned(), argv, environment: Vec::new(), must_fail: false }
     }
 
     /// The same with this variable set.
-    pub fn with(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// The same where it is a failure that is measured.
-    pub fn failing(self) -> Self {
+    pub(crate) fn failing(self) -> Self {
         Self { must_fail: true, ..self }
     }
 
     /// Spawns it and waits: posix_spawn(3), as the standard library does where nothing runs between fork and exec.
-    pub fn run(&self) -> Option<Duration> {
+    pub(crate) fn run(&self) -> Option<Duration> {
         let begun = Instant::now();
         let (program, arguments) = self.argv.split_first()?;
         let status = Command::new(program)
@@ -53,7 +53,7 @@ impl Peer {
 }
 
 /// Sandboxes of this host that can run the program.
-pub fn sandboxes(program: &str) -> Vec<Peer> {
+pub(crate) fn sandboxes(program: &str) -> Vec<Peer> {
     let all = [
         Peer::new(
             "`bwrap --unshare-all`, whole process",

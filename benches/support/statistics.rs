@@ -6,23 +6,23 @@ use std::time::Duration;
 
 /// What one candidate took, round by round.
 #[derive(Debug, Clone, Default)]
-pub struct Samples {
+pub(crate) struct Samples {
     durations: Vec<Duration>,
 }
 
 impl Samples {
     /// Adds one round.
-    pub fn add(&mut self, duration: Duration) {
+    pub(crate) fn add(&mut self, duration: Duration) {
         self.durations.push(duration);
     }
 
     /// How many rounds.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.durations.len()
     }
 
     /// The duration that this share of the rounds did not exceed; zero when there are none.
-    pub fn percentile(&self, percent: usize) -> Duration {
+    pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let mut sorted = self.durations.clone();
         sorted.sort_unstable();
         let last = sorted.len().saturating_sub(1);
@@ -30,14 +30,14 @@ impl Samples {
     }
 
     /// The middle one.
-    pub fn median(&self) -> Duration {
+    pub(crate) fn median(&self) -> Duration {
         self.percentile(50)
     }
 }
 
 /// One candidate's row.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub(crate) struct Row {
     /// What was measured.
     pub name: String,
     /// Its rounds.
@@ -45,7 +45,7 @@ pub struct Row {
 }
 
 /// Prints the rows as a markdown table, in microseconds, with each median's ratio to the first row's.
-pub fn print_durations(rows: &[Row]) {
+pub(crate) fn print_durations(rows: &[Row]) {
     println!("| what | rounds | median µs | p90 µs | p99 µs | ratio to bare |");
     println!("|---|---:|---:|---:|---:|---:|");
     let bare = rows.first().map_or(Duration::ZERO, |row| row.samples.median());
@@ -63,13 +63,13 @@ pub fn print_durations(rows: &[Row]) {
 }
 
 /// The middle of some numbers; zero when there are none.
-pub fn median(numbers: &[f64]) -> f64 {
+pub(crate) fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
 /// Prints whether an aim is met, as one line that the page of all benchmarks makes a row of.
-pub fn print_aim(aim: &str, result: &str, is_met: bool) {
+pub(crate) fn print_aim(aim: &str, result: &str, is_met: bool) {
     println!("\nAim: {aim} | {result} | {}", if is_met { "met" } else { "**missed**" });
 }

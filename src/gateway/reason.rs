@@ -14,7 +14,7 @@ macro_rules! reasons {
     ($($(#[doc = $about:literal])+ $name:ident = $code:literal, $status:ident;)+) => {
         /// Why a request was refused.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Reason {
+        pub(crate) enum Reason {
             $($(#[doc = $about])+ $name,)+
         }
 
@@ -55,23 +55,23 @@ struct Row {
 
 impl Reason {
     /// The word that programs compare: the `reason` of an `ErrorInfo`, and the journal's.
-    pub const fn code(self) -> &'static str {
+    pub(crate) const fn code(self) -> &'static str {
         self.row().code
     }
 
     /// The label of metrics: the code in lower case.
-    pub const fn label(self) -> &'static str {
+    pub(crate) const fn label(self) -> &'static str {
         self.row().label
     }
 
     /// The status of the call.
-    pub const fn status(self) -> Code {
+    pub(crate) const fn status(self) -> Code {
         self.row().status
     }
 
     /// One sentence for people, as `docs/errors.md` has it.
     #[cfg(test)]
-    pub const fn about(self) -> &'static str {
+    pub(crate) const fn about(self) -> &'static str {
         self.row().about.trim_ascii()
     }
 }

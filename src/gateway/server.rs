@@ -314,7 +314,7 @@ impl Gateway {
 }
 
 /// How long a session with a name, and without an owner process, stays open without a command that runs.
-pub const NAMED_SESSION_KEPT: Duration = Duration::from_secs(30 * 60);
+pub(crate) const NAMED_SESSION_KEPT: Duration = Duration::from_secs(30 * 60);
 /// How often it is looked for sessions that nobody uses.
 const LOOK_INTERVAL: Duration = Duration::from_secs(15);
 /// The shortest time between two looks at whether the gateway is idle.

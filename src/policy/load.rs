@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// The most rules that a policy may have.
-pub const MAX_RULES: usize = 10_000;
+pub(crate) const MAX_RULES: usize = 10_000;
 
 /// What is said of files that would deny everything.
 const NO_RULE: &str = "there is no rule, so nothing would run: a write may have been cut short; a policy that means to deny everything \

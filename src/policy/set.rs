@@ -209,7 +209,7 @@ const RESERVED_NAMES: [&str; 4] = ["PATH", "HOME", "USER", "LOGNAME"];
 /// A secret as a policy file writes it: `[secrets.NAME]`. The name is that of the variable which holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SecretSource {
+pub(crate) struct SecretSource {
     /// The file that holds the value: absolute, not readable by everybody. One newline at its end is no part of it.
     pub file: PathBuf,
 }

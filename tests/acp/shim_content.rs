@@ -17,12 +17,12 @@ fn asking_policy(directory: &Path) {
 }
 
 /// A notification of this update.
-pub fn update(update: Value) -> Value {
+pub(super) fn update(update: Value) -> Value {
     json!({"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":update}})
 }
 
 /// The text of the first content block of an update.
-pub fn text_of(message: &Value) -> String {
+pub(super) fn text_of(message: &Value) -> String {
     message["params"]["update"]["content"][0]["content"]["text"].as_str().unwrap_or_default().to_owned()
 }
 

@@ -19,14 +19,14 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// How long anything may take on a loaded machine.
-pub const TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 /// Lines that may be there unread; more wait in the pipe: a test that does not listen is an agent that does not read.
 const LINES_HELD: usize = 16;
 /// Copies both ways, until its stdin ends.
 const COPYING_AGENT: &str = r#"cat "$1" & exec cat > "$2""#;
 
 /// A shim with the test on both sides of it.
-pub struct ShimPeer {
+pub(crate) struct ShimPeer {
     child: Child,
     editor_to: Option<ChildStdin>,
     editor_from: Receiver<String>,
@@ -40,7 +40,7 @@ pub struct ShimPeer {
 
 impl ShimPeer {
     /// A shim with these options, and nothing said yet.
-    pub fn start(options: &[&str]) -> Self {
+    pub(crate) fn start(options: &[&str]) -> Self {
         let directory =
             tempfile::Builder::new().prefix("provost-acp-").tempdir().expect("a temporary directory");
         let workspace = directory.path().join("workspace");
@@ -55,7 +55,12 @@ impl ShimPeer {
 
     /// A shim that this command starts, which is `provost acp` without its agent, and nothing said yet. Its user can reach `pipes` and open
     /// what root makes there.
-    pub fn start_as(mut command: Command, workspace: PathBuf, pipes: &Path, directory: TempDir) -> Self {
+    pub(crate) fn start_as(
+        mut command: Command,
+        workspace: PathBuf,
+        pipes: &Path,
+        directory: TempDir,
+    ) -> Self {
         let owner = std::fs::metadata(pipes).expect("it is there").uid();
         let [says, hears] = ["says", "hears"].map(|name| {
             let path = pipes.join(name);
@@ -92,14 +97,14 @@ impl ShimPeer {
     }
 
     /// As [`ShimPeer::start`], with an initialized connection and the session "s".
-    pub fn in_session(options: &[&str], capabilities: Value) -> Self {
+    pub(crate) fn in_session(options: &[&str], capabilities: Value) -> Self {
         let mut peer = Self::start(options);
         peer.begin_session(capabilities);
         peer
     }
 
     /// Initializes the connection, and opens the session "s".
-    pub fn begin_session(&mut self, capabilities: Value) {
+    pub(crate) fn begin_session(&mut self, capabilities: Value) {
         self.editor_sends(json!({"jsonrpc":"2.0","id":0,"method":"initialize",
             "params":{"protocolVersion":1,"clientCapabilities":capabilities}}));
         assert_eq!(self.agent_receives()["params"]["clientCapabilities"]["terminal"], true);
@@ -109,13 +114,13 @@ impl ShimPeer {
     }
 
     /// Opens a session in the workspace.
-    pub fn open_session(&mut self, id: &str) {
+    pub(crate) fn open_session(&mut self, id: &str) {
         let params = json!({"cwd":self.workspace,"mcpServers":[]});
         self.editor_asks("session/new", params, json!({"result":{"sessionId":id}}));
     }
 
     /// The editor asks, the agent answers so, and each hears what the other has said.
-    pub fn editor_asks(&mut self, method: &str, params: Value, mut answer: Value) {
+    pub(crate) fn editor_asks(&mut self, method: &str, params: Value, mut answer: Value) {
         self.editor_sends(json!({"jsonrpc":"2.0","id":"asked","method":method,"params":params}));
         let received = self.agent_receives();
         assert_eq!((&received["method"], &received["params"]), (&json!(method), &params));
@@ -126,7 +131,7 @@ impl ShimPeer {
     }
 
     /// The agent asks, and gets its answer. Everything else that it hears meanwhile is a mistake.
-    pub fn ask(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
         self.agent_sends(json!({"jsonrpc":"2.0","id":"ask","method":method,"params":params}));
         let answer = self.agent_receives();
         assert_eq!(answer["id"], "ask", "{answer}");
@@ -134,53 +139,53 @@ impl ShimPeer {
     }
 
     /// Starts a command in session "s", and gives its terminal's id.
-    pub fn create(&mut self, command: &str) -> String {
+    pub(crate) fn create(&mut self, command: &str) -> String {
         self.create_in("s", command)
     }
 
     /// Starts a command in a session, and gives its terminal's id.
-    pub fn create_in(&mut self, session: &str, command: &str) -> String {
+    pub(crate) fn create_in(&mut self, session: &str, command: &str) -> String {
         let answer = self.ask("terminal/create", json!({"sessionId":session,"command":command}));
         let id = answer["result"]["terminalId"].as_str();
         id.unwrap_or_else(|| panic!("not started: {answer}")).to_owned()
     }
 
-    pub fn editor_sends(&mut self, message: Value) {
+    pub(crate) fn editor_sends(&mut self, message: Value) {
         self.editor_writes(format!("{message}\n").as_bytes());
     }
 
-    pub fn agent_sends(&mut self, message: Value) {
+    pub(crate) fn agent_sends(&mut self, message: Value) {
         self.agent_writes(format!("{message}\n").as_bytes());
     }
 
-    pub fn editor_writes(&mut self, bytes: &[u8]) {
+    pub(crate) fn editor_writes(&mut self, bytes: &[u8]) {
         let to = self.editor_to.as_mut().expect("the editor is there");
         to.write_all(bytes).expect("the shim reads its editor");
     }
 
-    pub fn agent_writes(&mut self, bytes: &[u8]) {
+    pub(crate) fn agent_writes(&mut self, bytes: &[u8]) {
         let to = self.agent_to.as_mut().expect("the agent is there");
         to.write_all(bytes).expect("the shim reads its agent");
     }
 
-    pub fn editor_receives(&self) -> Value {
+    pub(crate) fn editor_receives(&self) -> Value {
         parsed(&self.editor_receives_line())
     }
 
-    pub fn agent_receives(&self) -> Value {
+    pub(crate) fn agent_receives(&self) -> Value {
         parsed(&self.agent_receives_line())
     }
 
-    pub fn editor_receives_line(&self) -> String {
+    pub(crate) fn editor_receives_line(&self) -> String {
         self.editor_from.recv_timeout(TIMEOUT).expect("the editor hears something")
     }
 
-    pub fn agent_receives_line(&self) -> String {
+    pub(crate) fn agent_receives_line(&self) -> String {
         self.agent_from.recv_timeout(TIMEOUT).expect("the agent hears something")
     }
 
     /// What the editor hears until this holds; the last message is the one that it holds of.
-    pub fn editor_receives_until(&self, holds: impl Fn(&Value) -> bool) -> Vec<Value> {
+    pub(crate) fn editor_receives_until(&self, holds: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut received = Vec::new();
         loop {
             let message = self.editor_receives();
@@ -193,17 +198,17 @@ impl ShimPeer {
     }
 
     /// The editor goes away: its end of the shim's stdin is closed.
-    pub fn editor_disconnects(&mut self) {
+    pub(crate) fn editor_disconnects(&mut self) {
         self.editor_to = None;
     }
 
     /// The agent closes its stdout.
-    pub fn agent_closes_stdout(&mut self) {
+    pub(crate) fn agent_closes_stdout(&mut self) {
         self.agent_to = None;
     }
 
     /// Waits for the shim's own end, and gives its status and what it said on stderr.
-    pub fn end(mut self) -> (ExitStatus, String) {
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let status = self.wait();
         let mut said = String::new();
         if let Some(stderr) = &mut self.stderr {
@@ -213,7 +218,7 @@ impl ShimPeer {
     }
 
     /// The shim's process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 

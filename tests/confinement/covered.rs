@@ -18,11 +18,11 @@ use tempfile::TempDir;
 use crate::support::{Attack, Gateway, Mounted, Options, Session, is_root, lacks, run_outside, skip, within};
 
 /// The user of an ordinary gateway.
-pub const USER: u32 = 58_997;
+pub(super) const USER: u32 = 58_997;
 const VALUE: &str = "a-value-that-no-command-sees";
 
 /// Gateways of root, and of an ordinary user without and with subordinate ids.
-pub fn gateways() -> Vec<(u32, Arc<Gateway>)> {
+pub(super) fn gateways() -> Vec<(u32, Arc<Gateway>)> {
     let prefer = |policy: &mut toml::Table| {
         for (_, profile) in policy["profile"].as_table_mut().expect("a table of profiles").iter_mut() {
             let profile = profile.as_table_mut().expect("a profile");
@@ -68,7 +68,7 @@ fn write_secret(file: &Path, owner: u32) {
 }
 
 /// What a shell of that user prints on the host.
-pub fn outside(user: u32, script: &str) -> String {
+pub(super) fn outside(user: u32, script: &str) -> String {
     let mut shell = Command::new("sh");
     shell.args(["-c", script]).stdin(Stdio::null());
     if user != 0 {

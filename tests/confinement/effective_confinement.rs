@@ -8,10 +8,10 @@ use crate::{
 };
 
 /// What the attack program `confined` printed, part by part.
-pub struct Confinement(BTreeMap<String, String>);
+pub(super) struct Confinement(BTreeMap<String, String>);
 
 impl Confinement {
-    pub fn of(text: &str) -> Self {
+    pub(super) fn of(text: &str) -> Self {
         let mut parts = BTreeMap::new();
         let mut name = String::new();
         for line in text.lines() {
@@ -27,15 +27,15 @@ impl Confinement {
         Self(parts)
     }
 
-    pub fn part(&self, name: &str) -> &str {
+    pub(super) fn part(&self, name: &str) -> &str {
         self.0.get(name).map_or_else(|| panic!("there is no part {name}"), |part| part.trim_end())
     }
 
-    pub fn lines(&self, name: &str) -> Vec<&str> {
+    pub(super) fn lines(&self, name: &str) -> Vec<&str> {
         self.part(name).lines().collect()
     }
 
-    pub fn status(&self, field: &str) -> &str {
+    pub(super) fn status(&self, field: &str) -> &str {
         self.part("status")
             .lines()
             .find_map(|l| l.strip_prefix(field)?.strip_prefix(':'))
@@ -44,7 +44,7 @@ impl Confinement {
     }
 }
 
-pub async fn confinement_in(session: &Session) -> Confinement {
+pub(super) async fn confinement_in(session: &Session) -> Confinement {
     let done = session.attack("confined").finish().await;
     Confinement::of(&done.text())
 }

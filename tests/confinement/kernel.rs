@@ -69,12 +69,12 @@ async fn calls_that_no_build_needs_are_refused_and_those_that_programs_use_are_n
 }
 
 /// Files of /proc about the machine. Which of them there are is the kernel's affair; what can be read of them is ours.
-pub const ABOUT_THE_MACHINE: &str = "keys key-users kallsyms modules timer_list sched_debug schedstat slabinfo allocinfo \
+pub(super) const ABOUT_THE_MACHINE: &str = "keys key-users kallsyms modules timer_list sched_debug schedstat slabinfo allocinfo \
     vmallocinfo pagetypeinfo latency_stats locks kmsg kcore kpagecount kpageflags kpagecgroup iomem ioports interrupts \
     bootconfig sysrq-trigger cmdline buddyinfo zoneinfo softirqs diskstats consoles";
 
 /// Directories of /proc about devices, interrupts and file systems of the machine.
-pub const DIRECTORIES_ABOUT_THE_MACHINE: &str = "acpi asound bus driver fs ide irq scsi";
+pub(super) const DIRECTORIES_ABOUT_THE_MACHINE: &str = "acpi asound bus driver fs ide irq scsi";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn files_about_the_machine_say_nothing() {

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// `cat` and `rm` are denied, `echo`, `true` and `ls` allowed.
-pub const RULES: &str = "
+pub(super) const RULES: &str = "
 [[rule]]
 id = 'some'
 decision = 'allow'

@@ -39,10 +39,10 @@ use tempfile::TempDir;
 use super::client::{Client, Held, command};
 
 /// No event of these tests takes longer.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A sandbox with a gate that ends with the test.
-pub struct Sandbox {
+pub(crate) struct Sandbox {
     _state: TempDir,
     /// Its workspace, writable for its commands, at the same path inside.
     pub work: TempDir,
@@ -51,7 +51,7 @@ pub struct Sandbox {
 }
 
 /// The profile of these tests.
-pub fn profile() -> Profile {
+pub(crate) fn profile() -> Profile {
     let mut profile = Profile::default();
     profile.limits.requirement = Requirement::Prefer;
     profile.gate.enabled = true;
@@ -59,11 +59,11 @@ pub fn profile() -> Profile {
 }
 
 impl Sandbox {
-    pub fn launch() -> Self {
+    pub(crate) fn launch() -> Self {
         Self::try_launch(profile()).unwrap()
     }
 
-    pub fn try_launch(profile: Profile) -> Result<Self, LaunchError> {
+    pub(crate) fn try_launch(profile: Profile) -> Result<Self, LaunchError> {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let state = tempfile::tempdir().unwrap();
         let work = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -102,12 +102,12 @@ impl Sandbox {
         Ok(Self { _state: state, work, launched, client })
     }
 
-    pub fn gate(&self) -> &LaunchedGate {
+    pub(crate) fn gate(&self) -> &LaunchedGate {
         self.launched.gate.as_ref().expect("the profile has a gate")
     }
 
     /// A gateway that has said hello, set the policy and registered the terminal `term_0`.
-    pub fn gateway(&self, rules: &str) -> Gateway {
+    pub(crate) fn gateway(&self, rules: &str) -> Gateway {
         let mut gateway = Gateway::connect(self.gate());
         gateway.set_policy(1, rules);
         gateway.add_terminal("term_0");
@@ -115,20 +115,20 @@ impl Sandbox {
     }
 
     /// Starts a shell line in the workspace as the terminal `term_0`.
-    pub fn start(&mut self, line: &str) -> Held {
+    pub(crate) fn start(&mut self, line: &str) -> Held {
         self.start_argv(&["/bin/sh", "-c", line])
     }
 
-    pub fn start_argv(&mut self, argv: &[&str]) -> Held {
+    pub(crate) fn start_argv(&mut self, argv: &[&str]) -> Held {
         self.client.spawn(self.spawn_of(argv)).unwrap()
     }
 
-    pub fn spawn_of(&self, argv: &[&str]) -> Spawn {
+    pub(crate) fn spawn_of(&self, argv: &[&str]) -> Spawn {
         Spawn { cwd: self.work.path().display().to_string(), ..command("term_0", argv) }
     }
 
     /// Waits for the end of the terminal: its exit and output.
-    pub fn end(&mut self, held: &Held) -> (Exit, String) {
+    pub(crate) fn end(&mut self, held: &Held) -> (Exit, String) {
         let exit = self.client.exit(&held.id);
         let output = String::from_utf8_lossy(&held.output(0)).into_owned();
         self.client.release(&held.id);
@@ -137,17 +137,17 @@ impl Sandbox {
     }
 
     /// Runs a shell line while the gateway answers: its output.
-    pub fn run(&mut self, gateway: &mut Gateway, line: &str) -> String {
+    pub(crate) fn run(&mut self, gateway: &mut Gateway, line: &str) -> String {
         self.run_argv(gateway, &["/bin/sh", "-c", line])
     }
 
-    pub fn run_argv(&mut self, gateway: &mut Gateway, argv: &[&str]) -> String {
+    pub(crate) fn run_argv(&mut self, gateway: &mut Gateway, argv: &[&str]) -> String {
         let held = self.start_argv(argv);
         self.end_with(gateway, &held).1
     }
 
     /// Waits for the end of the terminal while the gateway answers.
-    pub fn end_with(&mut self, gateway: &mut Gateway, held: &Held) -> (Exit, String) {
+    pub(crate) fn end_with(&mut self, gateway: &mut Gateway, held: &Held) -> (Exit, String) {
         std::thread::scope(|scope| {
             let serving = gateway.serve_until(scope);
             let ended = self.end(held);
@@ -157,7 +157,7 @@ impl Sandbox {
     }
 
     /// Where a program of the tests lies in the workspace.
-    pub fn place(&self, attack: &Attack) -> PathBuf {
+    pub(crate) fn place(&self, attack: &Attack) -> PathBuf {
         attack.placed_in(self.work.path())
     }
 }
@@ -174,7 +174,7 @@ impl Drop for Sandbox {
 }
 
 /// A gateway's end of a gate's socket.
-pub struct Gateway {
+pub(crate) struct Gateway {
     socket: UnixStream,
     receiver: FrameReceiver,
     pub hello: HelloResponse,
@@ -184,7 +184,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    pub fn connect(gate: &LaunchedGate) -> Self {
+    pub(crate) fn connect(gate: &LaunchedGate) -> Self {
         let socket = UnixStream::connect(&gate.socket).unwrap();
         socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         let mut gateway = Self {
@@ -202,13 +202,13 @@ impl Gateway {
         gateway
     }
 
-    pub fn send(&mut self, message: to_gate::Message) {
+    pub(crate) fn send(&mut self, message: to_gate::Message) {
         let frame = wire::encode(&ToGate { message: Some(message) }, 0).unwrap();
         fdpass::send(self.socket.as_fd(), &frame, &[]).unwrap();
     }
 
     /// The next message; `None` within the socket's time.
-    pub fn receive(&mut self) -> Option<from_gate::Message> {
+    pub(crate) fn receive(&mut self) -> Option<from_gate::Message> {
         match self.receiver.receive(self.socket.as_fd()) {
             Ok(Some(frame)) => FromGate::decode(&frame.message[..]).unwrap().message,
             Ok(None) => panic!("the gate has closed the connection"),
@@ -217,7 +217,7 @@ impl Gateway {
         }
     }
 
-    pub fn set_policy(&mut self, generation: u64, rules: &str) {
+    pub(crate) fn set_policy(&mut self, generation: u64, rules: &str) {
         let text = format!("default_profile = 'test'\n[profile.test]\n{rules}");
         let files = vec![PolicyFile { name: "test.toml".into(), text }];
         self.send(to_gate::Message::SetPolicy(SetPolicy { generation, files }));
@@ -230,7 +230,7 @@ impl Gateway {
     }
 
     /// What the gate says about a policy that cannot be parsed.
-    pub fn set_broken_policy(&mut self, generation: u64) -> String {
+    pub(crate) fn set_broken_policy(&mut self, generation: u64) -> String {
         let files = vec![PolicyFile { name: "test.toml".into(), text: "no_such_key = 1".into() }];
         self.send(to_gate::Message::SetPolicy(SetPolicy { generation, files }));
         match self.receive() {
@@ -239,7 +239,7 @@ impl Gateway {
         }
     }
 
-    pub fn add_terminal(&mut self, id: &str) {
+    pub(crate) fn add_terminal(&mut self, id: &str) {
         self.send(to_gate::Message::AddTerminal(AddTerminal {
             terminal_id: id.into(),
             principal: "tester".into(),
@@ -248,12 +248,12 @@ impl Gateway {
         }));
     }
 
-    pub fn recorded(&mut self, number: u64) {
+    pub(crate) fn recorded(&mut self, number: u64) {
         self.send(to_gate::Message::Recorded(Recorded { number }));
     }
 
     /// The next report, which is not answered.
-    pub fn report(&mut self) -> Report {
+    pub(crate) fn report(&mut self) -> Report {
         match self.receive() {
             Some(from_gate::Message::Report(report)) => {
                 self.reports.push(report.clone());
@@ -264,7 +264,7 @@ impl Gateway {
     }
 
     /// The next report, answered as if the journal had it.
-    pub fn recorded_report(&mut self) -> Report {
+    pub(crate) fn recorded_report(&mut self) -> Report {
         let report = self.report();
         self.recorded(report.number);
         report
@@ -297,7 +297,7 @@ impl Gateway {
     }
 
     /// The denials so far: cause, and base name of the file or path.
-    pub fn denials(&self) -> Vec<(provost::proto::gate::exec_denied::Cause, String)> {
+    pub(crate) fn denials(&self) -> Vec<(provost::proto::gate::exec_denied::Cause, String)> {
         let denied = self.reports.iter().filter_map(|report| match &report.report {
             Some(report::Report::Denied(denied)) => Some(denied),
             _ => None,
@@ -326,7 +326,7 @@ impl Serving<'_> {
 }
 
 /// Waits for a condition.
-pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "{what} did not happen");
@@ -335,7 +335,7 @@ pub fn eventually(what: &str, condition: impl Fn() -> bool) {
 }
 
 /// Whether sandboxes can be launched here.
-pub fn can_launch() -> bool {
+pub(crate) fn can_launch() -> bool {
     let can = nix::unistd::geteuid().is_root() || std::env::var_os("PROVOST_TEST_BINARY").is_some();
     if !can {
         println!("SKIPPED: needs a binary that this user can reach (PROVOST_TEST_BINARY)");

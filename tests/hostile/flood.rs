@@ -16,7 +16,7 @@ use crate::support::{
     Attack, DEADLINE, Gateway, Options, Session, code, eventually, in_session, is_root, skip, within,
 };
 
-pub const ATTACKER: u32 = 54_322;
+pub(super) const ATTACKER: u32 = 54_322;
 const VICTIM: u32 = 54_321;
 /// What a user may have of connections.
 const CONNECTIONS: usize = 512;
@@ -33,7 +33,7 @@ const CONNECTIONS_OF_FRAMES: u32 = 2;
 const FRAMES_FOR: Duration = Duration::from_secs(3);
 
 /// A running attack. Ends with this.
-pub struct Flood {
+pub(super) struct Flood {
     child: Child,
     stdout: BufReader<ChildStdout>,
     stdin: ChildStdin,
@@ -41,12 +41,12 @@ pub struct Flood {
 
 impl Flood {
     /// Starts one, and waits until it is at its height.
-    pub fn begin(gateway: &Gateway, kind: &str, connections: u32, streams: u32) -> Self {
+    pub(super) fn begin(gateway: &Gateway, kind: &str, connections: u32, streams: u32) -> Self {
         Self::begin_with(gateway, kind, connections, streams, &[])
     }
 
     /// With the first field of its requests, and the path that they call.
-    pub fn begin_with(
+    pub(super) fn begin_with(
         gateway: &Gateway,
         kind: &str,
         connections: u32,
@@ -95,7 +95,7 @@ impl Drop for Flood {
 }
 
 /// Another user comes in and runs commands, from its connection on.
-pub async fn the_victim_is_served(gateway: &Arc<Gateway>) {
+pub(super) async fn the_victim_is_served(gateway: &Arc<Gateway>) {
     let session = within("a session during an attack", Session::open_as(gateway, VICTIM)).await;
     for _ in 0..5 {
         let finished = within("a command during an attack", session.command("true").finish()).await;

@@ -22,7 +22,7 @@ fn workspace() -> tempfile::TempDir {
 }
 
 /// How a gateway is named on the command line.
-pub fn address(gateway: &Gateway) -> String {
+pub(super) fn address(gateway: &Gateway) -> String {
     format!("unix:{}", gateway.socket.display())
 }
 

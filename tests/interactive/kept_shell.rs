@@ -23,7 +23,7 @@ use crate::{
 const SHELLS: [&str; 4] = ["bash", "zsh", "dash", "mksh"];
 
 /// The shells that the sandbox has.
-pub async fn shells(session: &Session) -> Vec<&'static str> {
+pub(super) async fn shells(session: &Session) -> Vec<&'static str> {
     let mut found = Vec::new();
     for shell in SHELLS {
         match session.sh(&format!("command -v {shell}")).finish().await.text().is_empty() {

@@ -9,11 +9,11 @@ use crate::support::{
 };
 
 /// Ctrl-C, Ctrl-Z.
-pub const INTERRUPT: &str = "\u{3}";
-pub const SUSPEND: &str = "\u{1a}";
+pub(super) const INTERRUPT: &str = "\u{3}";
+pub(super) const SUSPEND: &str = "\u{1a}";
 
 /// The command in a pseudo-terminal.
-pub trait InPty {
+pub(super) trait InPty {
     fn pty(self, columns: u32, rows: u32) -> Self;
 }
 
@@ -24,14 +24,14 @@ impl InPty for Command {
 }
 
 /// A shell at its prompt, without start files.
-pub async fn shell(session: &Session) -> Terminal {
+pub(super) async fn shell(session: &Session) -> Terminal {
     let terminal = session.command("bash").args(["--norc", "--noprofile", "-i"]).pty(80, 24).create().await;
     // Policy refuses PS1 as a variable of the request. What is echoed is not the prompt.
     terminal.types_until("PS1=ready''\\>\\ \r", "ready> ").await;
     terminal
 }
 
-pub trait Keyboard {
+pub(super) trait Keyboard {
     /// Types, without waiting for what comes of it.
     async fn types(&self, keys: &str);
     /// Types, and waits until `text` comes after it.
@@ -82,4 +82,4 @@ impl Keyboard for Terminal {
 }
 
 /// What must be quick is quick also on a loaded machine, compared with what it must not wait for.
-pub const LONG_GRACE: Duration = Duration::from_secs(120);
+pub(super) const LONG_GRACE: Duration = Duration::from_secs(120);

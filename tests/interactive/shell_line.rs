@@ -17,7 +17,7 @@ use crate::{
 
 /// What a line did.
 #[derive(Debug)]
-pub struct Ran {
+pub(super) struct Ran {
     pub output: String,
     pub end: LineEnd,
     pub waited: bool,
@@ -25,20 +25,20 @@ pub struct Ran {
 
 impl Ran {
     /// Fails unless the shell confirmed the end and nothing is doubtful.
-    pub fn must_be(&self, output: &str, status: u32) {
+    pub(super) fn must_be(&self, output: &str, status: u32) {
         assert_eq!(self.end.ending(), LineEnding::Confirmed, "{self:?}");
         assert_eq!(self.end.doubts().count(), 0, "{self:?}");
         assert_eq!(self.output.replace("\r\n", "\n"), output, "{self:?}");
         assert_eq!(self.end.exit_status, Some(status), "{self:?}");
     }
 
-    pub fn has_doubt(&self, doubt: LineDoubt) -> bool {
+    pub(super) fn has_doubt(&self, doubt: LineDoubt) -> bool {
         self.end.doubts().any(|one| one == doubt)
     }
 }
 
 /// A line that runs.
-pub struct Running {
+pub(super) struct Running {
     pub events: Streaming<RunLineResponse>,
     pub id: String,
     output: Vec<u8>,
@@ -58,21 +58,21 @@ impl Running {
         None
     }
 
-    pub async fn until_output(&mut self, text: &str) {
+    pub(super) async fn until_output(&mut self, text: &str) {
         while !String::from_utf8_lossy(&self.output).contains(text) {
             let ended = self.next().await;
             assert!(ended.is_none(), "ended without {text:?}: {ended:?}");
         }
     }
 
-    pub async fn until_it_waits(&mut self) {
+    pub(super) async fn until_it_waits(&mut self) {
         while !self.waited {
             let ended = self.next().await;
             assert!(ended.is_none(), "{ended:?}");
         }
     }
 
-    pub async fn finish(mut self) -> Ran {
+    pub(super) async fn finish(mut self) -> Ran {
         let end = loop {
             if let Some(end) = self.next().await {
                 break end;
@@ -90,7 +90,7 @@ impl Running {
 }
 
 /// A kept shell of this name; empty: the profile's.
-pub async fn kept(session: &Session, shell: &str) -> Terminal {
+pub(super) async fn kept(session: &Session, shell: &str) -> Terminal {
     let command = session.command(shell).pty(80, 24).with(|request| {
         request.kept_shell = Some(KeptShell {});
         if shell.is_empty() {
@@ -100,7 +100,7 @@ pub async fn kept(session: &Session, shell: &str) -> Terminal {
     command.create().await
 }
 
-pub fn request(terminal: &Terminal, line: &str) -> RunLineRequest {
+pub(super) fn request(terminal: &Terminal, line: &str) -> RunLineRequest {
     RunLineRequest {
         terminal_id: terminal.id.clone(),
         session_id: terminal.session_id.clone(),
@@ -109,7 +109,7 @@ pub fn request(terminal: &Terminal, line: &str) -> RunLineRequest {
     }
 }
 
-pub trait KeptShellCalls {
+pub(super) trait KeptShellCalls {
     async fn try_line(&self, request: RunLineRequest) -> Result<Running, Refusal>;
     async fn begin(&self, line: &str) -> Running;
     async fn line(&self, line: &str) -> Ran;
@@ -186,10 +186,10 @@ impl KeptShellCalls for Terminal {
 }
 
 /// Ends after this time without output if the marks are missing.
-pub fn quiet(request: &mut RunLineRequest) {
+pub(super) fn quiet(request: &mut RunLineRequest) {
     request.quiet_limit = Some(api_duration(std::time::Duration::from_secs(1)));
 }
 
-pub fn queued(request: &mut RunLineRequest) {
+pub(super) fn queued(request: &mut RunLineRequest) {
     request.when_busy = WhenBusy::Queue.into();
 }

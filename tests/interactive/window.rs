@@ -21,7 +21,7 @@ use provost_base::sys::pty::{WindowSize, set_size};
 
 use crate::support::eventually;
 
-pub struct Window {
+pub(super) struct Window {
     keyboard: File,
     /// The other end, which stays open: its settings are looked at when the program has ended.
     slave: OwnedFd,
@@ -32,7 +32,12 @@ pub struct Window {
 
 /// What makes a terminal usable.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Settings(nix::libc::tcflag_t, nix::libc::tcflag_t, nix::libc::tcflag_t, nix::libc::tcflag_t);
+pub(super) struct Settings(
+    nix::libc::tcflag_t,
+    nix::libc::tcflag_t,
+    nix::libc::tcflag_t,
+    nix::libc::tcflag_t,
+);
 
 impl From<Termios> for Settings {
     fn from(termios: Termios) -> Self {
@@ -43,7 +48,7 @@ impl From<Termios> for Settings {
 
 impl Window {
     /// Opens a window of 80 by 24 with `provost ARGUMENTS` in it, as the leader of a session with this terminal.
-    pub fn open(directory: &Path, arguments: &[&str]) -> Self {
+    pub(super) fn open(directory: &Path, arguments: &[&str]) -> Self {
         let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
         let pair = openpty(&size, None).expect("a pseudo-terminal");
         let before = tcgetattr(&pair.slave).expect("it is a terminal").into();
@@ -71,34 +76,34 @@ impl Window {
         Self { keyboard: File::from(pair.master), slave: pair.slave, shown, child, before }
     }
 
-    pub fn pid(&self) -> Pid {
+    pub(super) fn pid(&self) -> Pid {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).expect("it is ours");
     }
 
-    pub fn types(&mut self, keys: &str) {
+    pub(super) fn types(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).expect("a window takes keys");
     }
 
-    pub fn resize(&self, columns: u16, rows: u16) {
+    pub(super) fn resize(&self, columns: u16, rows: u16) {
         set_size(self.keyboard.as_fd(), WindowSize { columns, rows }).expect("a window has a size");
     }
 
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().expect("no code panics with it")).into_owned()
     }
 
     /// Waits until this is shown.
-    pub async fn shows(&self, text: &str) {
+    pub(super) async fn shows(&self, text: &str) {
         let shown = async { eventually(text, || self.text().contains(text).then_some(())).await };
         shown.await;
     }
 
     /// Types, and waits until this is shown after it.
-    pub async fn types_until(&mut self, keys: &str, text: &str) {
+    pub(super) async fn types_until(&mut self, keys: &str, text: &str) {
         let before = self.text().len();
         self.types(keys);
         eventually(text, || self.text().get(before..).is_some_and(|new| new.contains(text)).then_some(()))
@@ -106,12 +111,12 @@ impl Window {
     }
 
     /// Whether keys reach the program one by one.
-    pub fn is_raw(&self) -> bool {
+    pub(super) fn is_raw(&self) -> bool {
         Settings::from(tcgetattr(&self.slave).expect("it is a terminal")) != self.before
     }
 
     /// Waits for the end of the program, and fails unless the terminal is as it was.
-    pub async fn ends(&mut self) -> ExitStatus {
+    pub(super) async fn ends(&mut self) -> ExitStatus {
         let status = eventually("the end of provost", || self.child.try_wait().expect("it is ours")).await;
         let after = Settings::from(tcgetattr(&self.slave).expect("it is a terminal"));
         assert_eq!(after, self.before, "the terminal was left in another mode: {:?}", self.text());

@@ -27,7 +27,7 @@ impl Approver {
     }
 
     /// A question in this state.
-    pub async fn question(&mut self, state: ApprovalState) -> Approval {
+    pub(crate) async fn question(&mut self, state: ApprovalState) -> Approval {
         within("a question", async {
             loop {
                 if let Some(found) = self.list().await.into_iter().find(|approval| approval.state() == state)

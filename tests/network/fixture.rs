@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The rules of the tests.
-pub const RULES: &str = r#"
+pub(crate) const RULES: &str = r#"
 [[connect]]
 id = "registry"
 decision = "allow"
@@ -93,7 +93,7 @@ port = [18080]
 static LAST: AtomicU32 = AtomicU32::new(0);
 
 /// The servers, and the gateway.
-pub struct Fixture {
+pub(crate) struct Fixture {
     pub gateway: Arc<Gateway>,
     /// Where the servers listen.
     pub address: String,
@@ -102,22 +102,26 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_as(None)
     }
 
     /// With a gateway of this user, when the tests run as root.
-    pub fn start_as(user: Option<u32>) -> Self {
+    pub(crate) fn start_as(user: Option<u32>) -> Self {
         Self::start_with(user, "")
     }
 
     /// With further lines of the configuration.
-    pub fn start_with(user: Option<u32>, further: &str) -> Self {
+    pub(crate) fn start_with(user: Option<u32>, further: &str) -> Self {
         Self::start_by(user, further, |_, _| {})
     }
 
     /// With other options of the gateway, which may need files in this directory.
-    pub fn start_by(user: Option<u32>, further: &str, change: impl FnOnce(&mut Options, &Path)) -> Self {
+    pub(crate) fn start_by(
+        user: Option<u32>,
+        further: &str,
+        change: impl FnOnce(&mut Options, &Path),
+    ) -> Self {
         let address =
             format!("127.83.{}.{}", std::process::id() % 250 + 1, LAST.fetch_add(1, Relaxed) % 250 + 1);
         let directory = tempfile::Builder::new().prefix("provost-net-").tempdir().expect("a directory");
@@ -189,7 +193,7 @@ impl Fixture {
     }
 
     /// A command with this network that has the client and the certificate in its workspace.
-    pub fn command(&self, session: &Session, network: Network, program: &str) -> support::Command {
+    pub(crate) fn command(&self, session: &Session, network: Network, program: &str) -> support::Command {
         fs::write(session.workspace.join("client.py"), include_str!("client.py")).expect("a file");
         fs::write(session.workspace.join("fetch.go"), include_str!("fetch.go")).expect("a file");
         fs::copy(self.directory.path().join("cert.pem"), session.workspace.join("cert.pem")).expect("a file");
@@ -197,12 +201,12 @@ impl Fixture {
     }
 
     /// A shell's line in a sandbox with the proxy.
-    pub fn sh(&self, session: &Session, script: &str) -> support::Command {
+    pub(crate) fn sh(&self, session: &Session, script: &str) -> support::Command {
         self.command(session, Network::Proxy, "sh").args(["-c", script])
     }
 
     /// What became of each attack of the client: all of them, or those that are named.
-    pub async fn attacks(
+    pub(crate) async fn attacks(
         &self,
         session: &Session,
         network: Network,
@@ -216,7 +220,7 @@ impl Fixture {
     }
 
     /// The records of one kind in the gateway's journal.
-    pub fn records(&self, kind: &str) -> Vec<Value> {
+    pub(crate) fn records(&self, kind: &str) -> Vec<Value> {
         let output = Command::new(env!("CARGO_BIN_EXE_provost"))
             .args(["audit", "--journal"])
             .arg(self.gateway.state.join("journal"))
@@ -231,23 +235,23 @@ impl Fixture {
     }
 
     /// Bytes that a host has answered, by the ends of connections that are written down.
-    pub fn received(&self, host: &str) -> u64 {
+    pub(crate) fn received(&self, host: &str) -> u64 {
         let ended = self.records("connection_ended");
         ended.iter().filter(|end| end["host"] == host).filter_map(|end| end["received_bytes"].as_u64()).sum()
     }
 
     /// Waits until a host has answered more bytes than these: the end of a connection is written after its program has ended.
-    pub async fn receives_more(&self, what: &str, host: &str, before: u64) {
+    pub(crate) async fn receives_more(&self, what: &str, host: &str, before: u64) {
         support::eventually(what, || (self.received(host) > before).then_some(())).await;
     }
 
     /// The text of the policy in force.
-    pub fn policy_text(&self) -> String {
+    pub(crate) fn policy_text(&self) -> String {
         fs::read_to_string(self.policy_file()).expect("the policy can be read")
     }
 
     /// Puts another policy into force.
-    pub fn reload(&self, text: &str) {
+    pub(crate) fn reload(&self, text: &str) {
         fs::write(self.policy_file(), text).expect("the policy can be written");
         let reloaded = Command::new(env!("CARGO_BIN_EXE_provost"))
             .args(["policy", "reload", "--gateway", &format!("unix:{}", self.gateway.socket.display())])
@@ -257,12 +261,12 @@ impl Fixture {
     }
 
     /// Puts the policy in force with further rules into force.
-    pub fn reload_with(&self, rules: &str) {
+    pub(crate) fn reload_with(&self, rules: &str) {
         self.reload(&format!("{}\n{rules}", self.policy_text()));
     }
 
     /// The gateway's policy file.
-    pub fn policy_file(&self) -> PathBuf {
+    pub(crate) fn policy_file(&self) -> PathBuf {
         self.gateway.directory().join("policies/default.toml")
     }
 }

@@ -95,7 +95,7 @@ fn in_memory(pid: u32, secret: &[u8]) -> bool {
 }
 
 /// All files below a directory that have it.
-pub fn in_files(directory: &Path, secret: &[u8], found: &mut Vec<String>) {
+pub(crate) fn in_files(directory: &Path, secret: &[u8], found: &mut Vec<String>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         let Ok(kind) = entry.file_type() else { continue };

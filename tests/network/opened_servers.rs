@@ -8,10 +8,10 @@ use tempfile::TempDir;
 use crate::{fixture::Fixture, python_server::PythonServer};
 
 /// The port of the servers; plain HTTP is on the next one.
-pub const PORT: u16 = 19_443;
+pub(crate) const PORT: u16 = 19_443;
 
 /// The value of the secret, which no command is given.
-pub const SECRET: &str = "s3cret-of-the-vault-7f1c";
+pub(crate) const SECRET: &str = "s3cret-of-the-vault-7f1c";
 
 const RULES: &str = r#"
 [secrets.VAULT_TOKEN]
@@ -64,7 +64,7 @@ tls = "terminate"
 "#;
 
 /// The gateway, its usual servers, and these.
-pub struct OpenedFixture {
+pub(crate) struct OpenedFixture {
     fixture: Fixture,
     /// With the certificates of the servers.
     pub certificates: TempDir,
@@ -80,12 +80,12 @@ impl Deref for OpenedFixture {
 }
 
 impl OpenedFixture {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_as(None)
     }
 
     /// With a gateway of this user, when the tests run as root.
-    pub fn start_as(user: Option<u32>) -> Self {
+    pub(crate) fn start_as(user: Option<u32>) -> Self {
         let certificates = tempfile::Builder::new().prefix("provost-tls-").tempdir().expect("a directory");
         let directory = certificates.path();
         fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("the directory is ours");
@@ -111,7 +111,7 @@ impl OpenedFixture {
     }
 
     /// What a server says of a header with this value.
-    pub fn digest(value: &str) -> String {
+    pub(crate) fn digest(value: &str) -> String {
         let digest = Sha256::digest(value.as_bytes());
         digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }

@@ -11,12 +11,12 @@ use crate::{
 };
 
 /// The file behind /usr/bin/python3 and curl, as the kernel names what runs.
-pub fn file_of(name: &str) -> String {
+pub(crate) fn file_of(name: &str) -> String {
     let path = std::fs::canonicalize(format!("/usr/bin/{name}")).expect("it is installed");
     path.to_string_lossy().into_owned()
 }
 
-pub fn rules() -> String {
+pub(crate) fn rules() -> String {
     format!(
         "[[connect]]\nid = 'only-curl'\ndecision = 'allow'\nhost = ['own.test']\naddress = ['127.83.0.0/16']\n\
          port = [18080]\nprogram = ['{}']\n\
@@ -29,7 +29,7 @@ pub fn rules() -> String {
 const CURL: &str = "curl -s -o /dev/null -w '%{http_code}\\n'";
 
 /// Whether this program has the kernel find a connection by its ends, as it says.
-pub fn finds_connections(mut program: Command) -> bool {
+pub(crate) fn finds_connections(mut program: Command) -> bool {
     let doctor = program.args(["doctor", "-o", "json"]).output().expect("provost can be started");
     let report: Value = serde_json::from_slice(&doctor.stdout).expect("it is JSON");
     let protections = report["protections"].as_array().expect("a list");
@@ -120,7 +120,7 @@ async fn where_the_program_is_not_known_the_restriction_holds() {
 
 /// Leaves so many connections of its own behind, which the kernel keeps for a minute, and then connects by the proxy. Says how many entries
 /// the table has, how many bytes, and how many connections were allowed.
-pub const AFTER_MANY: &str = "\
+pub(crate) const AFTER_MANY: &str = "\
 import socket, sys
 many, wanted = int(sys.argv[1]), int(sys.argv[2])
 server = socket.create_server(('127.0.0.1', 0))

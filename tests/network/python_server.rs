@@ -8,11 +8,11 @@ use std::{
 };
 
 /// It runs.
-pub struct PythonServer(Child);
+pub(crate) struct PythonServer(Child);
 
 impl PythonServer {
     /// Writes the program to the directory and starts it, with these arguments and the directory.
-    pub fn start(program: &str, arguments: &[&str], directory: &Path) -> Self {
+    pub(crate) fn start(program: &str, arguments: &[&str], directory: &Path) -> Self {
         let file = directory.join("server.py");
         fs::write(&file, program).expect("a file");
         let mut server = Command::new("python3")

@@ -19,14 +19,14 @@ use crate::{
 const SCRIPT: &str = include_str!("sockets.py");
 
 /// Servers at sockets of the host, in a directory of their own that everybody may enter.
-pub struct Sockets {
+pub(crate) struct Sockets {
     directory: PathBuf,
     _removed: Option<tempfile::TempDir>,
     _server: PythonServer,
 }
 
 impl Sockets {
-    pub fn start(names: &[&str]) -> Self {
+    pub(crate) fn start(names: &[&str]) -> Self {
         let directory = tempfile::Builder::new().prefix("provost-sockets-").tempdir().expect("a directory");
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
         let started = Self::start_in(directory.path(), names);
@@ -34,7 +34,7 @@ impl Sockets {
     }
 
     /// In this directory.
-    pub fn start_in(directory: &Path, names: &[&str]) -> Self {
+    pub(crate) fn start_in(directory: &Path, names: &[&str]) -> Self {
         let paths: Vec<String> =
             names.iter().map(|name| directory.join(name).to_string_lossy().into_owned()).collect();
         let arguments: Vec<&str> = paths.iter().map(String::as_str).collect();
@@ -42,7 +42,7 @@ impl Sockets {
         Self { directory: directory.to_owned(), _removed: None, _server: server }
     }
 
-    pub fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
@@ -59,7 +59,7 @@ impl Sockets {
 }
 
 /// Lets these sockets in, as `/run/host/NAME`, with further rules.
-pub fn let_in(fixture: &Fixture, paths: &[(&str, &Path)], rules: &str) {
+pub(crate) fn let_in(fixture: &Fixture, paths: &[(&str, &Path)], rules: &str) {
     let mut policy: toml::Table = fixture.policy_text().parse().expect("it is TOML");
     let place = |(name, path): &(&str, &Path)| {
         let text = format!("host = \"{}\"\ninside = \"/run/host/{name}\"", path.display());
@@ -73,7 +73,7 @@ pub fn let_in(fixture: &Fixture, paths: &[(&str, &Path)], rules: &str) {
     fixture.reload(&format!("{}\n{rules}", toml::to_string(&policy).expect("it can be written")));
 }
 
-pub fn rule(id: &str, decision: &str, path: &Path) -> String {
+pub(crate) fn rule(id: &str, decision: &str, path: &Path) -> String {
     format!("[[connect]]\nid = '{id}'\ndecision = '{decision}'\nunix = ['{}']\n", path.display())
 }
 

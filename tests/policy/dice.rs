@@ -1,11 +1,11 @@
 //! Chance that can be repeated: a small generator with a seed that tests print.
 
 /// An xorshift generator; the seed must not be 0.
-pub struct Dice(pub u64);
+pub(super) struct Dice(pub u64);
 
 impl Dice {
     /// A number below another.
-    pub fn roll(&mut self, below: usize) -> usize {
+    pub(super) fn roll(&mut self, below: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -9,11 +9,11 @@ use provost_policy::{
     suite::{Corpus, Suite},
 };
 
-pub fn at(path: &str) -> PathBuf {
+pub(super) fn at(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-pub fn read(path: &str) -> String {
+pub(super) fn read(path: &str) -> String {
     fs::read_to_string(at(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 

@@ -25,10 +25,10 @@ use provost_base::{
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The group below each directory that the supervisor itself lives in.
-pub const SEAT: &str = "supervisor";
+pub(crate) const SEAT: &str = "supervisor";
 
 /// A supervisor of its own, with control groups below this process's.
-pub struct Supervisor {
+pub(crate) struct Supervisor {
     process: Child,
     _directory: tempfile::TempDir,
     pub groups: Vec<PathBuf>,
@@ -37,7 +37,7 @@ pub struct Supervisor {
 
 /// Which control groups the supervisor gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Groups {
+pub(crate) enum Groups {
     /// The v2 tree, and v1 controllers where the host has them.
     All,
     /// The same, and the supervisor is PID 1 of a namespace, so that a command can signal nothing outside.
@@ -50,13 +50,13 @@ pub enum Groups {
 
 /// What happens when the connection is lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum WithoutGateway {
+pub(crate) enum WithoutGateway {
     GoOn,
     Die,
 }
 
 impl Supervisor {
-    pub fn start(groups: Groups, without: WithoutGateway) -> Self {
+    pub(crate) fn start(groups: Groups, without: WithoutGateway) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("control.sock");
         let name = format!(
@@ -91,12 +91,12 @@ impl Supervisor {
         Self { process, _directory: directory, groups: made, socket }
     }
 
-    pub fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         self.dial().greet()
     }
 
     /// A connection on which nothing is said yet.
-    pub fn dial(&self) -> Client {
+    pub(crate) fn dial(&self) -> Client {
         let until = Instant::now() + TIMEOUT;
         loop {
             match UnixStream::connect(&self.socket) {
@@ -107,28 +107,28 @@ impl Supervisor {
         }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    pub fn wait(&mut self) -> Option<i32> {
+    pub(crate) fn wait(&mut self) -> Option<i32> {
         self.process.wait().unwrap().code()
     }
 
     /// Files that it has open.
-    pub fn descriptors(&self) -> usize {
+    pub(crate) fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
 
     /// Kilobytes that are resident and its own.
-    pub fn resident_kb(&self) -> u64 {
+    pub(crate) fn resident_kb(&self) -> u64 {
         let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.pid())).unwrap();
         let line = rollup.lines().find(|line| line.starts_with("Pss:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
     /// Leaves that exist now, in all hierarchies.
-    pub fn leaves(&self) -> usize {
+    pub(crate) fn leaves(&self) -> usize {
         let directories = self.groups.iter().flat_map(|path| std::fs::read_dir(path).unwrap());
         let is_leaf =
             |entry: &std::fs::DirEntry| entry.file_type().unwrap().is_dir() && entry.file_name() != SEAT;
@@ -196,7 +196,7 @@ fn own_groups() -> Vec<(&'static str, String, PathBuf)> {
 }
 
 /// A connection that has said Hello.
-pub struct Client {
+pub(crate) struct Client {
     socket: UnixStream,
     receiver: FrameReceiver,
     sequence: u64,
@@ -206,7 +206,7 @@ pub struct Client {
 }
 
 /// A command that runs.
-pub struct Held {
+pub(crate) struct Held {
     pub id: String,
     pub started: Started,
     pub rings: Vec<RingReader>,
@@ -221,7 +221,7 @@ impl Client {
 
     /// Over a socket that is connected.
     #[allow(dead_code, reason = "for tests that launch sandboxes")]
-    pub fn connected(socket: UnixStream) -> Self {
+    pub(crate) fn connected(socket: UnixStream) -> Self {
         Self::over(socket).greet()
     }
 
@@ -234,7 +234,7 @@ impl Client {
         client
     }
 
-    pub fn send(&mut self, request: Request) -> u64 {
+    pub(crate) fn send(&mut self, request: Request) -> u64 {
         self.sequence += 1;
         let message = ToSupervisor { sequence: self.sequence, request: Some(request) };
         send(self.socket.as_fd(), &encode(&message, 0).unwrap(), &[]).unwrap();
@@ -242,7 +242,7 @@ impl Client {
     }
 
     /// The next message; events are kept aside as well.
-    pub fn receive(&mut self) -> (u64, Message, Vec<std::os::fd::OwnedFd>) {
+    pub(crate) fn receive(&mut self) -> (u64, Message, Vec<std::os::fd::OwnedFd>) {
         let frame = match self.receiver.receive(self.socket.as_fd()) {
             Ok(Some(frame)) => frame,
             Ok(None) => panic!("the supervisor has closed the connection"),
@@ -262,7 +262,7 @@ impl Client {
         (message.sequence, body, frame.descriptors)
     }
 
-    pub fn ask_with_descriptors(&mut self, request: Request) -> (Message, Vec<std::os::fd::OwnedFd>) {
+    pub(crate) fn ask_with_descriptors(&mut self, request: Request) -> (Message, Vec<std::os::fd::OwnedFd>) {
         let sequence = self.send(request);
         loop {
             let (answered, message, descriptors) = self.receive();
@@ -272,18 +272,18 @@ impl Client {
         }
     }
 
-    pub fn ask(&mut self, request: Request) -> Message {
+    pub(crate) fn ask(&mut self, request: Request) -> Message {
         self.ask_with_descriptors(request).0
     }
 
-    pub fn done(&mut self, request: Request) -> i32 {
+    pub(crate) fn done(&mut self, request: Request) -> i32 {
         match self.ask(request) {
             Message::Done(done) => done.errno,
             other => panic!("{other:?}"),
         }
     }
 
-    pub fn spawn(&mut self, spawn: Spawn) -> Result<Held, StageFailure> {
+    pub(crate) fn spawn(&mut self, spawn: Spawn) -> Result<Held, StageFailure> {
         let id = spawn.terminal_id.clone();
         let (message, descriptors) = self.ask_with_descriptors(Request::Spawn(spawn));
         let Message::Spawned(Spawned { result: Some(result) }) = message else { panic!("{message:?}") };
@@ -297,7 +297,7 @@ impl Client {
     }
 
     /// Waits for the exit.
-    pub fn exit(&mut self, id: &str) -> Exit {
+    pub(crate) fn exit(&mut self, id: &str) -> Exit {
         let until = Instant::now() + TIMEOUT;
         loop {
             if let Some(exit) = self.exits.get(id) {
@@ -308,26 +308,26 @@ impl Client {
         }
     }
 
-    pub fn stop(&mut self, id: &str, grace_ms: u64) {
+    pub(crate) fn stop(&mut self, id: &str, grace_ms: u64) {
         let cause = StopCause::Killed as i32;
         let request = Stop { terminal_id: id.into(), cause, grace_ms: Some(grace_ms) };
         assert_eq!(self.done(Request::Stop(request)), 0);
     }
 
-    pub fn release(&mut self, id: &str) {
+    pub(crate) fn release(&mut self, id: &str) {
         assert_eq!(self.done(Request::Release(Release { terminal_id: id.into() })), 0);
     }
 
-    pub fn resume(&mut self, id: &str) {
+    pub(crate) fn resume(&mut self, id: &str) {
         assert_eq!(self.done(Request::Resume(Resume { terminal_id: id.into() })), 0);
     }
 
-    pub fn shut_down(&mut self) {
+    pub(crate) fn shut_down(&mut self) {
         assert_eq!(self.done(Request::Shutdown(Shutdown { grace_ms: 0 })), 0);
     }
 
     /// Runs to the end: the exit and what is still held of the output.
-    pub fn run(&mut self, spawn: Spawn) -> (Exit, Vec<u8>) {
+    pub(crate) fn run(&mut self, spawn: Spawn) -> (Exit, Vec<u8>) {
         let held = self.spawn(spawn).unwrap();
         let exit = self.exit(&held.id);
         let output = held.output(0);
@@ -338,7 +338,7 @@ impl Client {
 
 impl Held {
     /// Everything that is held of a stream.
-    pub fn output(&self, index: usize) -> Vec<u8> {
+    pub(crate) fn output(&self, index: usize) -> Vec<u8> {
         let ring = &self.rings[index];
         let mut all = vec![0; (ring.head() - ring.tail()) as usize];
         let copied = ring.read_at(ring.tail(), &mut all).unwrap();
@@ -348,11 +348,11 @@ impl Held {
 }
 
 /// A shell line.
-pub fn shell(id: &str, line: &str) -> Spawn {
+pub(crate) fn shell(id: &str, line: &str) -> Spawn {
     command(id, &["/bin/sh", "-c", line])
 }
 
-pub fn command(id: &str, argv: &[&str]) -> Spawn {
+pub(crate) fn command(id: &str, argv: &[&str]) -> Spawn {
     Spawn {
         terminal_id: id.into(),
         program: argv[0].into(),

@@ -63,7 +63,7 @@ fn stop_at_rest(supervisor: &Supervisor) {
 }
 
 /// A directory in which commands can leave marks.
-pub fn open_directory() -> (tempfile::TempDir, String) {
+pub(crate) fn open_directory() -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let path = directory.path().to_str().unwrap().to_owned();
@@ -80,7 +80,7 @@ fn with_and_without_groups() -> [(Groups, Supervisor, Client); 2] {
 }
 
 /// One that holds its output, and one that does not; each does something only after the leader is reaped.
-pub fn what_outlives_the_command_has_its_linger_time_and_ends_it_when_it_goes() {
+pub(crate) fn what_outlives_the_command_has_its_linger_time_and_ends_it_when_it_goes() {
     let (directory, path) = open_directory();
     let late = directory.path().join("late");
     // And some time later: a signal that is sent to it comes before it is through.
@@ -108,7 +108,7 @@ pub fn what_outlives_the_command_has_its_linger_time_and_ends_it_when_it_goes() 
     }
 }
 
-pub fn what_outlives_the_linger_time_is_told_to_end_before_it_is_killed() {
+pub(crate) fn what_outlives_the_linger_time_is_told_to_end_before_it_is_killed() {
     for (groups, _supervisor, mut client) in with_and_without_groups() {
         let (directory, path) = open_directory();
         let line = format!(
@@ -167,7 +167,7 @@ fn in_leaves(supervisor: &Supervisor) -> Vec<u32> {
 }
 
 /// The leader of one is held; of the other two, processes have outlived it.
-pub fn what_cannot_be_killed_is_reported_and_then_the_sandbox_ends() {
+pub(crate) fn what_cannot_be_killed_is_reported_and_then_the_sandbox_ends() {
     let (mut supervisor, mut client) = start();
     // A freezer of version 2 holds back no kill.
     let Some(freezer) = Freezer::make(&supervisor) else {
@@ -202,7 +202,7 @@ pub fn what_cannot_be_killed_is_reported_and_then_the_sandbox_ends() {
     wait_until("the end of what was held", || in_leaves(&supervisor).is_empty());
 }
 
-pub fn only_the_leader_of_a_pty_is_hung_up_and_again_when_it_goes_on() {
+pub(crate) fn only_the_leader_of_a_pty_is_hung_up_and_again_when_it_goes_on() {
     let (_supervisor, mut client) = start();
     let (directory, path) = open_directory();
     let other = format!(
@@ -237,7 +237,7 @@ fn output_of(held: &Held) -> File {
 }
 
 /// More than the supervisor reads in one turn, when it learns of the stop before it has read any of it.
-pub fn all_that_is_in_a_pipe_at_the_end_is_read() {
+pub(crate) fn all_that_is_in_a_pipe_at_the_end_is_read() {
     let (supervisor, mut client) = start();
     let held = client.spawn(Spawn { linger_ms: NEVER_MS, ..command("term_1", &["sleep", "1000"]) }).unwrap();
     let mut output = output_of(&held);
@@ -256,7 +256,7 @@ pub fn all_that_is_in_a_pipe_at_the_end_is_read() {
 }
 
 /// One that holds the pipe, and fills it after its time.
-pub fn what_a_process_outside_writes_is_not_waited_for() {
+pub(crate) fn what_a_process_outside_writes_is_not_waited_for() {
     let (supervisor, mut client) = start();
     let linger = Duration::from_secs(2);
     let spawn = command("term_1", &["sleep", "1000"]);
@@ -282,7 +282,7 @@ pub fn what_a_process_outside_writes_is_not_waited_for() {
 }
 
 /// Its ring and its pipe are full, and it is gone.
-pub fn what_an_ended_command_has_written_waits_for_its_reader() {
+pub(crate) fn what_an_ended_command_has_written_waits_for_its_reader() {
     let (supervisor, mut client) = start();
     let flood = command("term_1", &["head", "-c", "1200000", "/dev/zero"]);
     let held = client.spawn(Spawn { block_when_full: true, ..flood }).unwrap();

@@ -26,7 +26,7 @@ fn script(path: &Path, word: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-pub fn another_file_than_the_judged_one_is_not_executed() {
+pub(crate) fn another_file_than_the_judged_one_is_not_executed() {
     let (_supervisor, mut client) = start();
     let directory = tempfile::tempdir().unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();

@@ -11,7 +11,7 @@ use crate::client::{Client, Groups, Supervisor, WithoutGateway, command};
 
 const ROUNDS: usize = 2000;
 
-pub fn print() {
+pub(crate) fn print() {
     let supervisor = Supervisor::start(Groups::All, WithoutGateway::GoOn);
     let mut client = supervisor.connect();
     let limits =

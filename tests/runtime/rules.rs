@@ -11,14 +11,14 @@ use crate::{
 };
 
 /// A rule and its name.
-pub type Rule = (&'static str, fn());
+pub(crate) type Rule = (&'static str, fn());
 
 macro_rules! rules {
     ($($path:path as $name:literal),* $(,)?) => { &[$(($name, $path as fn())),*] };
 }
 
 /// All rules.
-pub const ALL: &[Rule] = rules![
+pub(crate) const ALL: &[Rule] = rules![
     a_command_runs_and_its_output_and_exit_come_back as "a_command_runs_and_its_output_and_exit_come_back",
     no_exit_is_lost_among_very_many as "no_exit_is_lost_among_very_many",
     a_kill_right_after_the_start_kills as "a_kill_right_after_the_start_kills",
@@ -65,11 +65,11 @@ pub const ALL: &[Rule] = rules![
 ];
 
 /// The number for a full run (`PROVOST_FULL_ROUNDS` is set, as `.ci/long runtime` has it), or a tenth of it.
-pub fn many(full: usize) -> usize {
+pub(crate) fn many(full: usize) -> usize {
     if std::env::var_os("PROVOST_FULL_ROUNDS").is_some() { full } else { full / 10 }
 }
 
-pub fn start() -> (Supervisor, Client) {
+pub(crate) fn start() -> (Supervisor, Client) {
     let supervisor = Supervisor::start(Groups::All, WithoutGateway::GoOn);
     let client = supervisor.connect();
     (supervisor, client)

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Waits until the output holds `text`, as a gateway does: arm, look, wait for Progress.
-pub fn wait_for(client: &mut Client, held: &Held, text: &[u8]) {
+pub(crate) fn wait_for(client: &mut Client, held: &Held, text: &[u8]) {
     loop {
         held.rings[0].arm();
         if held.output(0).windows(text.len()).any(|part| part == text) {
@@ -24,7 +24,7 @@ pub fn wait_for(client: &mut Client, held: &Held, text: &[u8]) {
     }
 }
 
-pub fn streams_are_kept_apart_on_request() {
+pub(crate) fn streams_are_kept_apart_on_request() {
     let (_supervisor, mut client) = start();
     let split = Spawn { split_output: true, ..shell("term_1", "echo out; echo err >&2; echo more") };
     let held = client.spawn(split).unwrap();
@@ -32,7 +32,7 @@ pub fn streams_are_kept_apart_on_request() {
     assert_eq!((held.output(0), held.output(1)), (b"out\nmore\n".to_vec(), b"err\n".to_vec()));
 }
 
-pub fn a_flood_leaves_its_newest_bytes() {
+pub(crate) fn a_flood_leaves_its_newest_bytes() {
     let (_supervisor, mut client) = start();
     let last = many(30_000_000);
     let held = client.spawn(command("term_1", &["seq", "1", &last.to_string()])).unwrap();
@@ -52,7 +52,7 @@ pub fn a_flood_leaves_its_newest_bytes() {
     assert_eq!(held.rings[0].head(), total);
 }
 
-pub fn a_held_flood_loses_nothing() {
+pub(crate) fn a_held_flood_loses_nothing() {
     let (_supervisor, mut client) = start();
     let total = many(10 << 30) as u64 / 10;
     let line = format!("yes 0123456789abcde | head -c {total}");
@@ -87,7 +87,7 @@ pub fn a_held_flood_loses_nothing() {
     assert_eq!(client.exit("term_1").end, Some(End::Code(0)));
 }
 
-pub fn a_held_command_can_be_killed() {
+pub(crate) fn a_held_command_can_be_killed() {
     let (supervisor, mut client) = start();
     client.spawn(Spawn { block_when_full: true, ..command("term_1", &["yes"]) }).unwrap();
     let ended =
@@ -103,7 +103,7 @@ pub fn a_held_command_can_be_killed() {
     assert_eq!(supervisor.leaves(), 0);
 }
 
-pub fn a_flood_starves_nobody() {
+pub(crate) fn a_flood_starves_nobody() {
     let (_supervisor, mut client) = start();
     for number in 0..4 {
         client.spawn(command(&format!("term_yes_{number}"), &["yes"])).unwrap();
@@ -126,7 +126,7 @@ fn write(client: &mut Client, id: &str, data: &[u8], eof: bool) -> (u64, i32) {
     }
 }
 
-pub fn input_is_fed_and_never_waited_for() {
+pub(crate) fn input_is_fed_and_never_waited_for() {
     let (_supervisor, mut client) = start();
     let open = |spawn: Spawn| Spawn { open_stdin: true, ..spawn };
     let held = client.spawn(open(command("term_1", &["cat"]))).unwrap();
@@ -164,7 +164,7 @@ pub fn input_is_fed_and_never_waited_for() {
     client.shut_down();
 }
 
-pub fn a_command_may_close_its_output_and_run_on() {
+pub(crate) fn a_command_may_close_its_output_and_run_on() {
     let (_supervisor, mut client) = start();
     let held = client.spawn(shell("term_1", "echo x; exec >&- 2>&-; sleep 0.3; exit 4")).unwrap();
     while !held.rings[0].at_end() {
@@ -177,7 +177,7 @@ pub fn a_command_may_close_its_output_and_run_on() {
     assert_eq!(held.output(0), b"x\n");
 }
 
-pub fn short_outputs_are_never_lost() {
+pub(crate) fn short_outputs_are_never_lost() {
     let (_supervisor, mut client) = start();
     for number in 0..many(10_000) {
         let (exit, output) = client.run(shell(&format!("term_{number}"), "echo x; exit 1"));
@@ -185,7 +185,7 @@ pub fn short_outputs_are_never_lost() {
     }
 }
 
-pub fn idle_terminals_are_small() {
+pub(crate) fn idle_terminals_are_small() {
     let (supervisor, mut client) = start();
     client.run(command("term_first", &["/bin/true"]));
     let before = supervisor.resident_kb();

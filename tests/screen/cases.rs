@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 /// An output.
 #[derive(Clone)]
-pub struct Case {
+pub(super) struct Case {
     pub name: Cow<'static, str>,
     pub columns: u32,
     pub rows: u32,
@@ -16,7 +16,7 @@ const fn case(name: &'static str, columns: u32, rows: u32, output: &'static [u8]
 }
 
 /// Cases that do not look the same, and why.
-pub const DIFFERENCES: &[(&str, &str)] = &[
+pub(super) const DIFFERENCES: &[(&str, &str)] = &[
     ("cut character", "bytes that are no text show a replacement character, as in xterm; tmux shows nothing"),
     ("invalid bytes", "bytes that are no text show a replacement character, as in xterm; tmux shows nothing"),
     ("emoji joined", "each part of a joined emoji takes its columns; tmux counts those of the first"),
@@ -51,7 +51,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
 ];
 
 #[rustfmt::skip]
-pub const CASES: &[Case] = &[
+pub(super) const CASES: &[Case] = &[
     case("plain text", 20, 3, b"hello world"),
     case("lines", 20, 3, b"one\r\ntwo\r\nthree"),
     case("scrolling", 20, 3, b"1\r\n2\r\n3\r\n4\r\n5"),

@@ -28,13 +28,13 @@ use provost_gateway::sandbox::{
     screen_link::{ScreenLaunch, ScreenLink, ScreenObserver, launch_blocking},
 };
 
-pub const SANDBOX: &str = "sbx_screen";
-pub const TERMINAL: &str = "trm_1";
+pub(super) const SANDBOX: &str = "sbx_screen";
+pub(super) const TERMINAL: &str = "trm_1";
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Collects the emulator's answers.
 #[derive(Debug, Default)]
-pub struct Answers(Mutex<Vec<u8>>);
+pub(super) struct Answers(Mutex<Vec<u8>>);
 
 impl ScreenObserver for Answers {
     fn answered(&self, _: &str, bytes: Vec<u8>) {
@@ -43,13 +43,13 @@ impl ScreenObserver for Answers {
 }
 
 impl Answers {
-    pub fn so_far(&self) -> Vec<u8> {
+    pub(super) fn so_far(&self) -> Vec<u8> {
         self.0.lock().unwrap().clone()
     }
 }
 
 /// The supervisor's part: a process with which the screen process ends, and the writer of the ring.
-pub struct Stage {
+pub(super) struct Stage {
     host: Host,
     directory: tempfile::TempDir,
     pub supervisor: Child,
@@ -59,12 +59,12 @@ pub struct Stage {
     notifiers: Vec<UnixStream>,
 }
 
-pub fn size(columns: u32, rows: u32) -> ScreenSize {
+pub(super) fn size(columns: u32, rows: u32) -> ScreenSize {
     ScreenSize::new(columns, rows).unwrap()
 }
 
 impl Stage {
-    pub fn new(retained: u64) -> Self {
+    pub(super) fn new(retained: u64) -> Self {
         let ring = RingWriter::create(Layout::retaining(retained).unwrap(), WhenFull::DropOldest).unwrap();
         Self {
             host: Host::detect()
@@ -78,7 +78,7 @@ impl Stage {
     }
 
     /// Starts a screen process and links it; its pid, too.
-    pub async fn start(&self) -> (Arc<ScreenLink>, i32) {
+    pub(super) async fn start(&self) -> (Arc<ScreenLink>, i32) {
         let pid = nix::unistd::Pid::from_raw(self.supervisor.id().cast_signed());
         let supervisor = namespace::open_pidfd(pid).unwrap();
         let started = launch_blocking(
@@ -96,7 +96,7 @@ impl Stage {
     }
 
     /// Links the screen process that runs, as another gateway would.
-    pub async fn link(&self, process: Option<OwnedFd>) -> Arc<ScreenLink> {
+    pub(super) async fn link(&self, process: Option<OwnedFd>) -> Arc<ScreenLink> {
         let observer: Arc<dyn ScreenObserver> = self.answers.clone();
         let observer = Arc::downgrade(&observer);
         let socket = self.directory.path().join(SOCKET_NAME);
@@ -104,7 +104,7 @@ impl Stage {
     }
 
     /// Adds the terminal; whether it was known.
-    pub async fn add(&mut self, link: &ScreenLink, size: ScreenSize, answers_from: u64) -> bool {
+    pub(super) async fn add(&mut self, link: &ScreenLink, size: ScreenSize, answers_from: u64) -> bool {
         let known = link.add(TERMINAL, size, self.read_only_ring(), answers_from).await.unwrap();
         if !known {
             let (ours, theirs) = UnixStream::pair().unwrap();
@@ -115,13 +115,13 @@ impl Stage {
         known
     }
 
-    pub fn read_only_ring(&self) -> OwnedFd {
+    pub(super) fn read_only_ring(&self) -> OwnedFd {
         let path = format!("/proc/self/fd/{}", self.ring.file().as_raw_fd());
         File::open(path).unwrap().into()
     }
 
     /// Writes into the ring as a supervisor does.
-    pub fn write(&mut self, bytes: &[u8]) {
+    pub(super) fn write(&mut self, bytes: &[u8]) {
         let (reader, mut writer) = std::io::pipe().unwrap();
         for piece in bytes.chunks(4096) {
             writer.write_all(piece).unwrap();
@@ -153,12 +153,12 @@ fn pid_of(process: &OwnedFd) -> i32 {
     line.trim().parse().unwrap()
 }
 
-pub fn lines(picture: &Picture) -> Vec<String> {
+pub(super) fn lines(picture: &Picture) -> Vec<String> {
     picture.rows.iter().map(|row| row.text()).collect()
 }
 
 /// Waits until something holds.
-pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + DEADLINE;
     while !holds() {
         assert!(Instant::now() < until, "timed out: {what}");

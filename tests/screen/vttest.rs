@@ -38,7 +38,7 @@ fn recording(menu: &str) -> PathBuf {
 }
 
 /// What is shown at each marker of each recording: all that was written before it.
-pub fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for (menu, ..) in MENUS {
         let text = fs::read_to_string(recording(menu)).expect("there is a recording");

@@ -1,6 +1,6 @@
 //! Front ends for agents: ACP, MCP, the exec-server of the Codex CLI.
 
-pub mod acp;
-pub mod exec_server;
-pub mod mcp;
+pub(super) mod acp;
+pub(super) mod exec_server;
+pub(super) mod mcp;
 mod token_file;

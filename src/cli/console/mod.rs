@@ -1,14 +1,14 @@
 //! The process's own side: standard streams, signals, the terminal it runs in, tables, errors and exit statuses.
 
-pub mod command_input;
-pub mod error;
-pub mod exit_status;
-pub mod json;
-pub mod log_writer;
-pub mod output_file;
-pub mod person_terminal;
-pub mod receipt;
-pub mod shown_output;
-pub mod signals;
-pub mod stdio;
-pub mod table;
+pub(super) mod command_input;
+pub(super) mod error;
+pub(super) mod exit_status;
+pub(super) mod json;
+pub(super) mod log_writer;
+pub(super) mod output_file;
+pub(super) mod person_terminal;
+pub(super) mod receipt;
+pub(super) mod shown_output;
+pub(super) mod signals;
+pub(super) mod stdio;
+pub(super) mod table;

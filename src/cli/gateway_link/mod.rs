@@ -1,6 +1,6 @@
 //! A gateway, running or embedded: the connection, calls over its outages, questions that it asks, attached terminals.
 
-pub mod approval_prompt;
-pub mod attached;
-pub mod connection;
-pub mod reconnect;
+pub(super) mod approval_prompt;
+pub(super) mod attached;
+pub(super) mod connection;
+pub(super) mod reconnect;

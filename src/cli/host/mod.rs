@@ -1,6 +1,6 @@
 //! The host: serving a gateway, what the host offers, what gateways and sessions left, the manual.
 
-pub mod doctor;
-pub mod manual;
-pub mod prune;
-pub mod serve;
+pub(super) mod doctor;
+pub(super) mod manual;
+pub(super) mod prune;
+pub(super) mod serve;

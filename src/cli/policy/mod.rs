@@ -3,7 +3,7 @@
 //! Works on files, without a gateway (but for `status` and `reload`): what would be decided is computed here by the very code that decides
 //! there. It runs no command. `fmt` and `schema` are here, and how a policy is loaded from files.
 
-pub mod init;
+pub(super) mod init;
 mod policy_check;
 mod policy_explain;
 mod policy_status;

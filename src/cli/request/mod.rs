@@ -1,6 +1,6 @@
 //! Arguments that several commands share, and the requests that they become.
 
-pub mod arguments;
-pub mod known_agents;
-pub mod run_request;
-pub mod terminal_arguments;
+pub(super) mod arguments;
+pub(super) mod known_agents;
+pub(super) mod run_request;
+pub(super) mod terminal_arguments;

@@ -1,6 +1,6 @@
 //! A shell of an agent: one line each, in one session.
 
 #[expect(clippy::module_inception, reason = "the directory is about shells, the file about one")]
-pub mod shell;
+pub(super) mod shell;
 mod shell_call;
-pub mod shell_wrapper;
+pub(super) mod shell_wrapper;

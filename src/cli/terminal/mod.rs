@@ -1,7 +1,7 @@
 //! Terminals that are there: listed, shown, attached to, recorded, forwarded to, removed.
 
-pub mod attach;
-pub mod forward;
-pub mod logs;
-pub mod record;
-pub mod terminals;
+pub(super) mod attach;
+pub(super) mod forward;
+pub(super) mod logs;
+pub(super) mod record;
+pub(super) mod terminals;

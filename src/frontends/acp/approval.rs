@@ -43,7 +43,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The longest comment that a gateway takes.
 const COMMENT_MAX_BYTES: usize = 1_024;
 /// Questions that may be open at once. More are answered with no.
-pub const QUESTIONS_MAX: usize = 256;
+pub(super) const QUESTIONS_MAX: usize = 256;
 /// What a person can choose.
 const ALLOW: &str = "provost-allow-once";
 const DENY: &str = "provost-deny-once";

@@ -31,12 +31,12 @@ use super::{
 };
 
 /// Sessions that have their tools over HTTP at once, each with a listener. Further ones get none.
-pub const HTTP_SERVERS_MAX: usize = 64;
+pub(super) const HTTP_SERVERS_MAX: usize = 64;
 /// The name of the server, where the editor has none of this name.
 const SERVER_NAME: &str = "provost";
 
 /// Tells the person who started this something, in one line.
-pub type NoticeSink = Arc<dyn Fn(&str) + Send + Sync>;
+pub(super) type NoticeSink = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Serves the tools over HTTP from within this process: with these directories to write in, and these to read.
 pub type HttpTools = Arc<

@@ -24,7 +24,7 @@ use super::{
 use crate::json_rpc::{self, Disconnected, LineSender};
 
 /// Requests that may wait for their answers at once. More are refused.
-pub const IN_FLIGHT_MAX: usize = 1_024;
+pub(super) const IN_FLIGHT_MAX: usize = 1_024;
 /// Answers with a terminal's output that are made at once, and wait to be sent. They are large.
 const OUTPUTS_MAX: usize = 16;
 

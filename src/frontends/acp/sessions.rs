@@ -32,7 +32,7 @@ use crate::{
 /// Sessions that are kept track of at once. More are refused their commands.
 pub const SESSIONS_MAX: usize = 1_024;
 /// How many of these can be sessions of subagents, which the agent opens. More cannot run commands.
-pub const SUBAGENTS_MAX: usize = 512;
+pub(super) const SUBAGENTS_MAX: usize = 512;
 /// The longest id that becomes a label.
 const LABEL_MAX_BYTES: usize = 128;
 /// The longest id of a subagent, and its longest path: what has a longer one is not heeded.

@@ -28,7 +28,7 @@ pub fn end_lines(outcome: &Outcome, instead: &str) -> Vec<String> {
 }
 
 /// What was seen in the workspace while the command ran.
-pub fn workspace_lines(outcome: &Outcome) -> Vec<String> {
+pub(crate) fn workspace_lines(outcome: &Outcome) -> Vec<String> {
     let mut lines: Vec<String> =
         outcome.workspace_changes.iter().take(WORKSPACE_LINES_MAX).map(change_line).collect();
     let shown = u64::try_from(lines.len()).unwrap_or(u64::MAX);
@@ -72,7 +72,7 @@ fn unusual_end(outcome: &Outcome) -> Option<&'static str> {
 }
 
 /// The lines about all that was refused within a command.
-pub fn denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ {
+pub(crate) fn denial_lines(outcome: &Outcome) -> impl Iterator<Item = String> + '_ {
     let omitted = outcome.exec_denials_omitted;
     let rest = (omitted > 0).then(|| format!("denied: {omitted} more execs, in the journal"));
     let lines = |alike| once_with_count(alike, denial_line);
@@ -145,7 +145,7 @@ fn connect_denial_line(denial: &ConnectDenial) -> String {
 }
 
 /// A refused exec as data, for front ends that give an agent more than text.
-pub fn denial_json(denial: &ExecDenial) -> serde_json::Value {
+pub(crate) fn denial_json(denial: &ExecDenial) -> serde_json::Value {
     serde_json::json!({
         "program": denial.program,
         "args": denial.args,
@@ -230,7 +230,7 @@ pub fn offers_proxy(unreachable: &Unreachable) -> bool {
 }
 
 /// What was not reached as data, for front ends that give an agent more than text.
-pub fn unreachable_json(unreachable: &Unreachable) -> serde_json::Value {
+pub(crate) fn unreachable_json(unreachable: &Unreachable) -> serde_json::Value {
     serde_json::json!({
         "names": unreachable.names,
         "omitted": unreachable.names_omitted,
@@ -268,7 +268,7 @@ pub fn ended_line(outcome: &Outcome, instead: &str) -> Option<String> {
 }
 
 /// The same for programs.
-pub fn ended_json(outcome: &Outcome) -> Option<Value> {
+pub(crate) fn ended_json(outcome: &Outcome) -> Option<Value> {
     let count = outcome.ended_processes;
     (count > 0).then(|| json!({ "processes": count, "commands": outcome.ended_commands }))
 }

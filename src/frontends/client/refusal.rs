@@ -14,7 +14,7 @@ pub fn reason_of(status: &Status) -> String {
 }
 
 /// The gateway's reason, or else the name of the status code in capitals.
-pub fn reason_or_code_of(status: &Status) -> String {
+pub(crate) fn reason_or_code_of(status: &Status) -> String {
     match reason_of(status) {
         reason if reason.is_empty() => format!("{:?}", status.code()).to_ascii_uppercase(),
         reason => reason,
@@ -22,7 +22,7 @@ pub fn reason_or_code_of(status: &Status) -> String {
 }
 
 /// One of the gateway's details.
-pub fn detail_of(status: &Status, name: &str) -> Option<String> {
+pub(crate) fn detail_of(status: &Status, name: &str) -> Option<String> {
     status.get_details_error_info()?.metadata.remove(name)
 }
 
@@ -38,7 +38,7 @@ pub fn bad_field_of(status: &Status) -> Option<String> {
 }
 
 /// The message after the name of the field that cannot be used, unless the message has the name already.
-pub fn message_with_field(status: &Status, field: Option<&str>) -> String {
+pub(crate) fn message_with_field(status: &Status, field: Option<&str>) -> String {
     let message = status.message();
     match field {
         Some(field) if !message.contains(field) => format!("{field}: {message}"),
@@ -47,13 +47,13 @@ pub fn message_with_field(status: &Status, field: Option<&str>) -> String {
 }
 
 /// As [`message_with_field`], with the gateway's name of the field.
-pub fn message_with_bad_field(status: &Status) -> String {
+pub(crate) fn message_with_bad_field(status: &Status) -> String {
     message_with_field(status, bad_field_of(status).as_deref())
 }
 
 /// The message of a denial without its full stop, and with the rule that denies, once: the gateway's own message often names it,
 /// as `(rule "x" denies: COMMAND)` or `rule "x" denies: COMMAND`.
-pub fn message_with_rule(status: &Status) -> String {
+pub(crate) fn message_with_rule(status: &Status) -> String {
     let text = status.message().trim_end_matches('.');
     let rule = detail_of(status, "rule").map(|rule| format!("rule {rule:?}"));
     match rule {
@@ -63,7 +63,7 @@ pub fn message_with_rule(status: &Status) -> String {
 }
 
 /// What to do when policy has refused a command, by the gateway's reason.
-pub fn advice_when_denied(reason: &str) -> &'static str {
+pub(crate) fn advice_when_denied(reason: &str) -> &'static str {
     match reason {
         "APPROVAL_DENIED" => "do it another way, or ask the user what they would allow",
         "APPROVAL_EXPIRED" => "nobody answered in time; ask the user, then send it again",
@@ -73,7 +73,7 @@ pub fn advice_when_denied(reason: &str) -> &'static str {
 }
 
 /// What to do when a command could not be started, by the gateway's reason; empty if there is no advice.
-pub fn advice_when_not_started(reason: &str) -> &'static str {
+pub(crate) fn advice_when_not_started(reason: &str) -> &'static str {
     match reason {
         "COMMAND_NOT_FOUND" => {
             "name a program that is installed in the sandbox, where only system directories and the workspace are"

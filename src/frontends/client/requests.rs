@@ -157,7 +157,7 @@ impl FrontEnd {
 }
 
 /// The label with a client's name, as it says itself; none for one that has no name.
-pub fn client_label(label: &str, name: &str) -> Option<(String, String)> {
+pub(crate) fn client_label(label: &str, name: &str) -> Option<(String, String)> {
     let name = printable::line(name);
     let name = printable::truncate(&name, CLIENT_NAME_MAX_BYTES);
     (!name.is_empty()).then(|| (label.to_owned(), name.to_owned()))

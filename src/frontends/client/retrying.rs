@@ -32,7 +32,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A gateway that may be away. All clones are one.
 #[derive(Debug, Clone)]
-pub struct RetryingClient {
+pub(crate) struct RetryingClient {
     client: Client,
     outage: Arc<Mutex<Option<Outage>>>,
 }
@@ -47,7 +47,7 @@ struct Outage {
 
 /// The attempts of one call.
 #[derive(Debug)]
-pub struct Attempts<'a> {
+pub(crate) struct Attempts<'a> {
     outage: &'a Mutex<Option<Outage>>,
     started_at: Instant,
     /// Since when none has been answered.
@@ -58,17 +58,17 @@ pub struct Attempts<'a> {
 
 impl RetryingClient {
     /// Over this connection.
-    pub fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client) -> Self {
         Self { client, outage: Arc::default() }
     }
 
     /// The connection itself, for calls that are made once.
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }
 
     /// Calls until the gateway answers, or has been away for too long.
-    pub async fn call<T, F>(&self, mut call: impl FnMut(Client) -> F) -> Result<T, Status>
+    pub(crate) async fn call<T, F>(&self, mut call: impl FnMut(Client) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<T, Status>>,
     {
@@ -85,7 +85,7 @@ impl RetryingClient {
     }
 
     /// As [`RetryingClient::call`], of what a gateway answers at once: one that hangs is an error, too.
-    pub async fn call_with_timeout<T, F>(&self, mut call: impl FnMut(Client) -> F) -> Result<T, Status>
+    pub(crate) async fn call_with_timeout<T, F>(&self, mut call: impl FnMut(Client) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<T, Status>>,
     {
@@ -97,7 +97,10 @@ impl RetryingClient {
     }
 
     /// Opens a session.
-    pub async fn open_session(&self, request: v1::CreateSessionRequest) -> Result<v1::Session, Status> {
+    pub(crate) async fn open_session(
+        &self,
+        request: v1::CreateSessionRequest,
+    ) -> Result<v1::Session, Status> {
         let opened = self.call_with_timeout(|client| {
             let request = request.clone();
             async move { client.sessions.clone().create_session(request).await }
@@ -106,7 +109,10 @@ impl RetryingClient {
     }
 
     /// Starts a command. The request has an id, so that it can be sent again, and is one command all the same.
-    pub async fn create_terminal(&self, request: v1::CreateTerminalRequest) -> Result<v1::Terminal, Status> {
+    pub(crate) async fn create_terminal(
+        &self,
+        request: v1::CreateTerminalRequest,
+    ) -> Result<v1::Terminal, Status> {
         let created = self.call(|client| {
             let request = request.clone();
             async move { client.terminals.clone().create_terminal(request).await }
@@ -115,7 +121,7 @@ impl RetryingClient {
     }
 
     /// Writes to a command's standard input, at an offset: what was taken there is not taken twice. Returns how much it takes.
-    pub async fn write_input(&self, request: v1::WriteInputRequest) -> Result<u64, Status> {
+    pub(crate) async fn write_input(&self, request: v1::WriteInputRequest) -> Result<u64, Status> {
         let written = self.call(|client| {
             let request = request.clone();
             async move { client.terminals.clone().write_input(request).await }
@@ -124,7 +130,7 @@ impl RetryingClient {
     }
 
     /// Waits for a command's end, however long that is.
-    pub async fn wait_for_exit(
+    pub(crate) async fn wait_for_exit(
         &self,
         terminal_id: &str,
         session_id: &str,
@@ -139,7 +145,7 @@ impl RetryingClient {
     }
 
     /// Begins to stop a command with all that it has started.
-    pub async fn kill_terminal(&self, terminal_id: &str, session_id: &str) -> Result<(), Status> {
+    pub(crate) async fn kill_terminal(&self, terminal_id: &str, session_id: &str) -> Result<(), Status> {
         let (terminal_id, session_id) = (terminal_id.to_owned(), session_id.to_owned());
         let request = v1::KillTerminalRequest { terminal_id, session_id, grace: None };
         let killed = self.call_with_timeout(|client| {
@@ -150,7 +156,7 @@ impl RetryingClient {
     }
 
     /// Stops a command and frees everything of it. One that is gone already is no error.
-    pub async fn release_terminal(&self, terminal_id: &str, session_id: &str) -> Result<(), Status> {
+    pub(crate) async fn release_terminal(&self, terminal_id: &str, session_id: &str) -> Result<(), Status> {
         let (terminal_id, session_id) = (terminal_id.to_owned(), session_id.to_owned());
         let request = v1::ReleaseTerminalRequest { terminal_id, session_id, grace: None };
         let released = self.call(|client| {
@@ -161,20 +167,20 @@ impl RetryingClient {
     }
 
     /// For a call that is not one closure: it begins now.
-    pub fn attempts(&self) -> Attempts<'_> {
+    pub(crate) fn attempts(&self) -> Attempts<'_> {
         Attempts { outage: &self.outage, started_at: Instant::now(), failing_since: None, last_error: None }
     }
 }
 
 impl Attempts<'_> {
     /// The gateway has answered.
-    pub fn succeeded(&self) {
+    pub(crate) fn succeeded(&self) {
         *self.lock() = None;
     }
 
     /// A try has failed: returns when it is time for the next, which begins then. Otherwise with the error that says
     /// most: that of a try that may have reached the gateway.
-    pub async fn failed(&mut self, status: Status) -> Result<(), Status> {
+    pub(crate) async fn failed(&mut self, status: Status) -> Result<(), Status> {
         self.failed_at(Instant::now(), status)?;
         sleep(RETRY_INTERVAL).await;
         self.started_at = Instant::now();
@@ -214,13 +220,13 @@ impl Attempts<'_> {
 
 /// Whether a call ended without the gateway's answer: the connection has failed, or the gateway ends and leaves the
 /// answer to the next one. A status that came over the wire has no source.
-pub fn is_unanswered(status: &Status) -> bool {
+pub(crate) fn is_unanswered(status: &Status) -> bool {
     status.source().is_some() || reason_of(status) == "DRAINING"
 }
 
 /// Whether the gateway may have done what was asked, although it has not said so. Where no connection was made, it was
 /// not asked.
-pub fn may_have_been_received(status: &Status) -> bool {
+pub(crate) fn may_have_been_received(status: &Status) -> bool {
     is_unanswered(status) && status.code() != Code::Unavailable
 }
 

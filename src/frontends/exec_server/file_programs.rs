@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How long a file operation may take: what hangs (a FIFO, a dead mount) ends then.
-pub const TIME_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(30);
 /// What is kept of a program's stderr, in bytes.
 const ERROR_MAX_BYTES: usize = 1_024;
 /// What is written at once, in bytes.
@@ -36,9 +36,9 @@ const SYMLINK: u32 = 0o120_000;
 /// What stat and realpath print, at most.
 const PRINTED_MAX_BYTES: usize = 64 << 10;
 /// What find prints at most, in bytes.
-pub const LISTED_MAX_BYTES: usize = 8 << 20;
+pub(super) const LISTED_MAX_BYTES: usize = 8 << 20;
 /// The most entries of a walk, whatever the client asks for.
-pub const WALKED_MAX_ENTRIES: usize = 50_000;
+pub(super) const WALKED_MAX_ENTRIES: usize = 50_000;
 
 /// A program to be run.
 #[derive(Debug, Clone)]

@@ -22,7 +22,7 @@ use crate::file_uri;
 /// What a program that changes files prints, at most.
 const CHANGE_MAX_BYTES: usize = 4_096;
 /// Files that are open at once, to be read in pieces.
-pub const HANDLES_MAX: usize = 64;
+pub(super) const HANDLES_MAX: usize = 64;
 /// The largest piece of a file, in bytes.
 pub const BLOCK_MAX_BYTES: usize = 4 << 20;
 /// The longest name of a handle, in bytes.

@@ -21,11 +21,11 @@ use crate::{
 };
 
 /// Requests of the client that are under way at once.
-pub const CALLS_MAX: usize = 128;
+pub(super) const CALLS_MAX: usize = 128;
 /// The bytes of their messages together. What comes after waits to be read.
-pub const CALL_BYTES_MAX: usize = 64 << 20;
+pub(super) const CALL_BYTES_MAX: usize = 64 << 20;
 /// File operations that are under way at once; more wait for their turn.
-pub const FILE_CALLS_MAX: usize = 8;
+pub(super) const FILE_CALLS_MAX: usize = 8;
 /// Shells that the client is told of, by the first of them that the sandbox has.
 const SHELLS: [(&str, &str); 2] = [("bash", "/bin/bash"), ("sh", "/bin/sh")];
 

@@ -27,9 +27,9 @@ pub const RETAINED_BYTES: usize = 1 << 20;
 /// Pieces of output that are kept.
 const RETAINED_PIECES: usize = 4_096;
 /// Names of writes that are remembered, so that one that is sent again is not done again.
-pub const WRITE_NAMES_MAX: usize = 256;
+pub(super) const WRITE_NAMES_MAX: usize = 256;
 /// The longest wait of a `process/read`.
-pub const WAIT_MAX: Duration = Duration::from_secs(60);
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Which output a piece is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

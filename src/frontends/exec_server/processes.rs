@@ -33,11 +33,11 @@ use crate::{
 };
 
 /// Processes that run, or have ended and can be read.
-pub const PROCESSES_MAX: usize = 64;
+pub(super) const PROCESSES_MAX: usize = 64;
 /// The bytes of one `process/write`.
-pub const WRITE_MAX_BYTES: usize = 1 << 20;
+pub(super) const WRITE_MAX_BYTES: usize = 1 << 20;
 /// Writes to a process that its command has not taken yet.
-pub const WRITES_MAX: usize = 16;
+pub(super) const WRITES_MAX: usize = 16;
 /// The longest name of a process or a write, in bytes.
 const NAME_MAX_BYTES: usize = 256;
 /// Output that the gateway retains of each stream of a process, in bytes, for a gateway that is restarted.

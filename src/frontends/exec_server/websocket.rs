@@ -56,7 +56,7 @@ use crate::{
 };
 
 /// Websockets at once.
-pub const CLIENTS_MAX: usize = 64;
+pub(super) const CLIENTS_MAX: usize = 64;
 /// What the protocol appends to a websocket's key.
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// The bytes of a websocket's key.

@@ -20,9 +20,9 @@ use crate::{
 };
 
 /// Sessions of the protocol at once, each until it is deleted or has been idle for 5 minutes.
-pub const SESSIONS_MAX: usize = 64;
+pub(super) const SESSIONS_MAX: usize = 64;
 /// The path of the endpoint.
-pub const PATH: &str = "/mcp";
+pub(super) const PATH: &str = "/mcp";
 /// The header with the session of the protocol.
 const SESSION_HEADER: &str = "mcp-session-id";
 

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The most output that a result shows, in bytes.
-pub const RESULT_MAX_BYTES: usize = HEAD_BYTES + TAIL_BYTES;
+pub(super) const RESULT_MAX_BYTES: usize = HEAD_BYTES + TAIL_BYTES;
 /// How much of a longer output is shown: the beginning.
 const HEAD_BYTES: usize = 10 << 10;
 /// And the end, where errors are.

@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// Calls of a client that are under way at once.
-pub const CALLS_MAX: usize = 64;
+pub(super) const CALLS_MAX: usize = 64;
 /// How long a command that is stopped is waited for: the longest grace that profiles have by default, and a little.
 const STOP_WAIT: Duration = Duration::from_secs(10);
 /// What a client tells its model.

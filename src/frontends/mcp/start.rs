@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Commands of a client that run, or have ended and can be read.
-pub const COMMANDS_MAX: usize = 64;
+pub(super) const COMMANDS_MAX: usize = 64;
 /// How long a person at the client may take. The gateway's own time, which may be shorter, ends the question too.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 /// The longest command that a person is shown, in bytes.

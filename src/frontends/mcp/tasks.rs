@@ -28,7 +28,7 @@ use super::errors::ToolError;
 use crate::proto::v1;
 
 /// Tasks that are under way, or are over and can be asked for.
-pub const TASKS_MAX: usize = 64;
+pub(super) const TASKS_MAX: usize = 64;
 /// How often a client is advised to ask.
 const POLL_INTERVAL_MS: u64 = 1_000;
 /// The key of the question in an answer. There is one at most.

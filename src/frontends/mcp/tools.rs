@@ -14,9 +14,9 @@ use serde_json::json;
 use super::errors::ToolError;
 
 /// The longest wait of one call.
-pub const WAIT_MAX: Duration = Duration::from_secs(600);
+pub(super) const WAIT_MAX: Duration = Duration::from_secs(600);
 /// The most output that one call reads, in bytes.
-pub const READ_MAX_BYTES: u32 = 256 << 10;
+pub(super) const READ_MAX_BYTES: u32 = 256 << 10;
 /// A wait that names no time.
 const WAIT_DEFAULT_SECONDS: u32 = 60;
 /// A read that names no length.

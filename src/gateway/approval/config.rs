@@ -40,7 +40,7 @@ impl Default for ApprovalConfig {
 
 /// As many questions are open as may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ApprovalLimitReached {
+pub(crate) enum ApprovalLimitReached {
     /// The questions of one principal.
     #[error("{0} questions of this principal wait for a person, the most that may")]
     Principal(u32),
@@ -51,7 +51,7 @@ pub enum ApprovalLimitReached {
 
 impl ApprovalLimitReached {
     /// The bound, as the configuration names it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Principal(_) => "approvals_open_per_principal",
             Self::Gateway(_) => "approvals_open",
@@ -59,7 +59,7 @@ impl ApprovalLimitReached {
     }
 
     /// Its value.
-    pub fn max(self) -> u32 {
+    pub(crate) fn max(self) -> u32 {
         match self {
             Self::Principal(most) | Self::Gateway(most) => most,
         }
@@ -76,7 +76,7 @@ fn expiry_within_bounds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Du
 
 /// One who may answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Approver {
+pub(super) enum Approver {
     /// Each principal its own questions.
     Requester,
     /// This principal everybody's.
@@ -108,7 +108,7 @@ impl Approvers {
 }
 
 /// Root, and who runs the gateway.
-pub fn is_administrator(caller: Principal, gateway_uid: u32) -> bool {
+pub(super) fn is_administrator(caller: Principal, gateway_uid: u32) -> bool {
     caller.uid == 0 || caller.uid == gateway_uid
 }
 

@@ -12,7 +12,7 @@ mod table;
 
 pub(crate) use config::ApprovalLimitReached;
 pub use config::{ApprovalConfig, Approvers};
-pub use request::{Answer, Approval};
+pub(crate) use request::{Answer, Approval};
 pub(crate) use request::{
     ApprovalId, ApprovalRequest, ApprovalStatus, ApproverDecision, AskedConnection, AskedExec, AskedWithin,
     RequestMode, RequestedAction,

@@ -14,7 +14,7 @@ use crate::{
 
 /// What is asked, on whose behalf.
 #[derive(Debug, Clone)]
-pub struct RequestedAction {
+pub(crate) struct RequestedAction {
     /// Who wants to run it.
     pub principal: Principal,
     /// In which session.
@@ -37,7 +37,7 @@ pub struct RequestedAction {
 
 /// What of a running command waits for the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AskedWithin {
+pub(crate) enum AskedWithin {
     /// An exec.
     Exec(AskedExec),
     /// A connection.
@@ -46,7 +46,7 @@ pub enum AskedWithin {
 
 /// A connection that waits for the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AskedConnection {
+pub(crate) struct AskedConnection {
     /// The terminal, where it is known.
     pub terminal: Option<String>,
     /// The name or address that was asked for.
@@ -59,7 +59,7 @@ pub struct AskedConnection {
 
 /// An exec that waits for the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AskedExec {
+pub(crate) struct AskedExec {
     /// The terminal.
     pub terminal: String,
     /// The file, after all links.
@@ -72,7 +72,7 @@ pub struct AskedExec {
 
 /// A question that was put.
 #[derive(Debug)]
-pub struct ApprovalRequest {
+pub(crate) struct ApprovalRequest {
     /// Its id.
     pub id: ApprovalId,
     /// What is asked.
@@ -85,14 +85,14 @@ pub struct ApprovalRequest {
 
 impl ApprovalRequest {
     /// Asks now, by a new id.
-    pub fn new(action: RequestedAction, mode: RequestMode) -> Self {
+    pub(crate) fn new(action: RequestedAction, mode: RequestMode) -> Self {
         Self { id: ApprovalId::generate(), action, mode, at: SystemTime::now() }
     }
 }
 
 /// Whether a call waits for the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RequestMode {
+pub(crate) enum RequestMode {
     /// One does, and takes it.
     Waiting,
     /// None: the same request, sent again, takes it.
@@ -127,7 +127,7 @@ impl fmt::Display for ApprovalStatus {
 
 /// What an approver says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ApproverDecision {
+pub(crate) enum ApproverDecision {
     /// It may run, once.
     Approve,
     /// It may not.
@@ -136,7 +136,7 @@ pub enum ApproverDecision {
 
 /// A person's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// Approved or denied.
     pub decision: ApproverDecision,
     /// Who, as proven.
@@ -151,7 +151,7 @@ pub struct Answer {
 
 /// An approval at one moment.
 #[derive(Debug, Clone)]
-pub struct Approval {
+pub(crate) struct Approval {
     /// What is asked.
     pub request: Arc<ApprovalRequest>,
     /// What has become of it.
@@ -164,23 +164,23 @@ pub struct Approval {
 
 impl Approval {
     /// Its id.
-    pub fn id(&self) -> ApprovalId {
+    pub(crate) fn id(&self) -> ApprovalId {
         self.request.id
     }
 }
 
 /// An approval's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ApprovalId(Ulid);
+pub(crate) struct ApprovalId(Ulid);
 
 impl ApprovalId {
     /// A new one; 80 of its bits are random.
-    pub fn generate() -> Self {
+    pub(crate) fn generate() -> Self {
         Self(Ulid::generate())
     }
 
     /// Reads an id; any other spelling names nothing.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         parse_ulid("appr_", text).map(Self)
     }
 }

@@ -27,7 +27,7 @@ const CHANGES_BUFFERED: usize = 1_024;
 
 /// How a question has ended for the one who asked.
 #[derive(Debug)]
-pub enum Resolution {
+pub(crate) enum Resolution {
     /// Approved; the approval is used up by this.
     Approved(policy::ApprovalGrant),
     /// With a no.
@@ -42,7 +42,7 @@ pub enum Resolution {
 
 /// An answer was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ApprovalResolveError {
+pub(crate) enum ApprovalResolveError {
     /// There is none, or it is not for this caller to see.
     #[error("no such approval")]
     Unknown,
@@ -56,7 +56,7 @@ pub enum ApprovalResolveError {
 
 /// All questions of a gateway.
 #[derive(Debug)]
-pub struct ApprovalStore {
+pub(crate) struct ApprovalStore {
     config: ApprovalConfig,
     gateway_uid: u32,
     table: Mutex<ApprovalTable>,
@@ -68,7 +68,7 @@ pub struct ApprovalStore {
 }
 
 /// Called with every change of every question, as soon as it has happened.
-pub struct ApprovalObserver(pub Box<dyn Fn(&Approval) + Send + Sync>);
+pub(crate) struct ApprovalObserver(pub Box<dyn Fn(&Approval) + Send + Sync>);
 
 impl fmt::Debug for ApprovalObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +78,7 @@ impl fmt::Debug for ApprovalObserver {
 
 impl ApprovalStore {
     /// An empty store of a gateway that runs as `gateway_uid`.
-    pub fn new(config: ApprovalConfig, gateway_uid: u32, observer: ApprovalObserver) -> Arc<Self> {
+    pub(crate) fn new(config: ApprovalConfig, gateway_uid: u32, observer: ApprovalObserver) -> Arc<Self> {
         Arc::new(Self {
             config,
             gateway_uid,
@@ -92,24 +92,27 @@ impl ApprovalStore {
     }
 
     /// How long a question waits.
-    pub fn expiry(&self) -> Duration {
+    pub(crate) fn expiry(&self) -> Duration {
         self.config.expiry
     }
 
     /// Whether the principal may ask another question.
-    pub fn check_capacity(&self, principal: Principal) -> Result<(), ApprovalLimitReached> {
+    pub(crate) fn check_capacity(&self, principal: Principal) -> Result<(), ApprovalLimitReached> {
         self.lock().check_capacity(principal, &self.config)
     }
 
     /// Puts a question that a call waits with.
-    pub fn submit(self: &Arc<Self>, request: ApprovalRequest) -> Result<ApprovalWait, ApprovalLimitReached> {
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        request: ApprovalRequest,
+    ) -> Result<ApprovalWait, ApprovalLimitReached> {
         let (sender, resolved) = oneshot::channel();
         let approval = self.insert(request, Some(sender))?;
         Ok(ApprovalWait { store: self.clone(), approval, resolved: Some(resolved) })
     }
 
     /// Puts a question that no call waits with.
-    pub fn submit_deferred(&self, request: ApprovalRequest) -> Result<Approval, ApprovalLimitReached> {
+    pub(crate) fn submit_deferred(&self, request: ApprovalRequest) -> Result<Approval, ApprovalLimitReached> {
         self.insert(request, None)
     }
 
@@ -124,12 +127,17 @@ impl ApprovalStore {
     }
 
     /// The question that no call waits with, was put about the very same request, and has no answer yet.
-    pub fn find_deferred(&self, principal: Principal, digest: Digest, generation: u64) -> Option<Approval> {
+    pub(crate) fn find_deferred(
+        &self,
+        principal: Principal,
+        digest: Digest,
+        generation: u64,
+    ) -> Option<Approval> {
         self.lock().find_deferred(principal, digest, generation, Instant::now())
     }
 
     /// The answer that was given to the posted question about the very same request, if there is one. Used up by this.
-    pub fn take_answer(
+    pub(crate) fn take_answer(
         &self,
         principal: Principal,
         digest: Digest,
@@ -147,12 +155,12 @@ impl ApprovalStore {
     }
 
     /// Held by who is about to answer: what is pending then stays so, but for its time, its asker and the policy.
-    pub async fn lock_resolving(&self) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(crate) async fn lock_resolving(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.resolve_lock.lock().await
     }
 
     /// Whether the caller may answer this one now.
-    pub fn check_resolvable(
+    pub(crate) fn check_resolvable(
         &self,
         caller: Principal,
         id: ApprovalId,
@@ -168,7 +176,7 @@ impl ApprovalStore {
     }
 
     /// Answers. Of many, one succeeds.
-    pub fn resolve(&self, id: ApprovalId, answer: Answer) -> Result<Approval, ApprovalResolveError> {
+    pub(crate) fn resolve(&self, id: ApprovalId, answer: Answer) -> Result<Approval, ApprovalResolveError> {
         self.check_resolvable(answer.approver, id)?;
         let answered = self.lock().answer(id, answer, &self.config, Instant::now());
         let approval = answered.map_err(ApprovalResolveError::Over)?;
@@ -177,7 +185,7 @@ impl ApprovalStore {
     }
 
     /// Ends questions when they are due. Never ends.
-    pub async fn expire_due(&self) {
+    pub(crate) async fn expire_due(&self) {
         loop {
             let rescheduled = self.rescheduled.notified();
             let next = self.lock().next_deadline();
@@ -197,19 +205,19 @@ impl ApprovalStore {
     }
 
     /// Ends every question that was put under an older policy than this.
-    pub fn supersede(&self, generation: u64) {
+    pub(crate) fn supersede(&self, generation: u64) {
         let ended = self.lock().supersede(generation);
         let superseded = ended.iter().filter(|approval| approval.state == ApprovalStatus::Superseded);
         superseded.for_each(|approval| self.publish(approval));
     }
 
     /// An approval that the caller may see. `None` for an unknown and for a foreign one, without a difference.
-    pub fn find(&self, caller: Principal, id: ApprovalId) -> Option<Approval> {
+    pub(crate) fn find(&self, caller: Principal, id: ApprovalId) -> Option<Approval> {
         self.lock().get(id).filter(|approval| self.is_visible(approval, caller)).cloned()
     }
 
     /// What the caller may see, oldest question first: all that is open, and the latest of what is over.
-    pub fn list(&self, caller: Principal, session: Option<SessionId>) -> Vec<Approval> {
+    pub(crate) fn list(&self, caller: Principal, session: Option<SessionId>) -> Vec<Approval> {
         let table = self.lock();
         let shown = |approval: &&Approval| self.is_visible_in(approval, caller, session);
         let mut list: Vec<Approval> = table.closed().chain(table.open()).filter(shown).cloned().collect();
@@ -218,32 +226,37 @@ impl ApprovalStore {
     }
 
     /// How many questions have come to each state; pending are those that were put.
-    pub fn counters(&self) -> &CounterVec<ApprovalStatus> {
+    pub(crate) fn counters(&self) -> &CounterVec<ApprovalStatus> {
         &self.counters
     }
 
     /// How many nobody has answered.
-    pub fn pending_count(&self) -> usize {
+    pub(crate) fn pending_count(&self) -> usize {
         self.lock().open().filter(|approval| approval.state == ApprovalStatus::Pending).count()
     }
 
     /// Every change from now on, of all principals: [`ApprovalStore::is_visible_in`] says whose.
-    pub fn changes(&self) -> broadcast::Receiver<Approval> {
+    pub(crate) fn changes(&self) -> broadcast::Receiver<Approval> {
         self.changes.subscribe()
     }
 
     /// Whether the caller may see it, and it is of the session when one is named.
-    pub fn is_visible_in(&self, approval: &Approval, caller: Principal, session: Option<SessionId>) -> bool {
+    pub(crate) fn is_visible_in(
+        &self,
+        approval: &Approval,
+        caller: Principal,
+        session: Option<SessionId>,
+    ) -> bool {
         self.is_visible(approval, caller) && session.is_none_or(|id| id == approval.request.action.session)
     }
 
     /// Whether the caller may see everybody's questions.
-    pub fn sees_all(&self, caller: Principal) -> bool {
+    pub(crate) fn sees_all(&self, caller: Principal) -> bool {
         self.config.approvers.may_answer_all(caller, self.gateway_uid)
     }
 
     /// Whether the caller is root or the gateway's own user.
-    pub fn is_administrator(&self, caller: Principal) -> bool {
+    pub(crate) fn is_administrator(&self, caller: Principal) -> bool {
         is_administrator(caller, self.gateway_uid)
     }
 
@@ -308,7 +321,7 @@ impl ApprovalStore {
 
 /// A question that a call waits with. Dropped, it is withdrawn, and an approval that came meanwhile is void.
 #[derive(Debug)]
-pub struct ApprovalWait {
+pub(crate) struct ApprovalWait {
     store: Arc<ApprovalStore>,
     approval: Approval,
     resolved: Option<oneshot::Receiver<()>>,
@@ -316,12 +329,12 @@ pub struct ApprovalWait {
 
 impl ApprovalWait {
     /// The question, as it was put.
-    pub fn approval(&self) -> &Approval {
+    pub(crate) fn approval(&self) -> &Approval {
         &self.approval
     }
 
     /// Waits for the end of the question.
-    pub async fn end(mut self) -> Resolution {
+    pub(crate) async fn end(mut self) -> Resolution {
         let Some(resolved) = self.resolved.take() else { return Resolution::Withdrawn };
         // The question's removal notifies first: an error means that it is gone, and the store knows the reason.
         let _ = resolved.await;

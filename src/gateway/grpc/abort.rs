@@ -4,7 +4,7 @@ use tokio::task::AbortHandle;
 
 /// Ends a task when it is dropped.
 #[derive(Debug)]
-pub struct AbortOnDrop(pub AbortHandle);
+pub(super) struct AbortOnDrop(pub AbortHandle);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {

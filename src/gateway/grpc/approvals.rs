@@ -36,7 +36,7 @@ use crate::{
 
 /// The service.
 #[derive(Debug, Clone)]
-pub struct ApprovalsService {
+pub(crate) struct ApprovalsService {
     /// All sessions.
     pub sessions: Arc<Sessions>,
     /// All terminals, and the questions about those to be.

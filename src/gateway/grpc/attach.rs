@@ -37,7 +37,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 const UNFINISHED_MAX_BYTES: u64 = 4 << 10;
 
 /// The first message of a caller.
-pub async fn start(requests: &mut Streaming<AttachRequest>) -> Result<AttachStart, Status> {
+pub(super) async fn start(requests: &mut Streaming<AttachRequest>) -> Result<AttachStart, Status> {
     match requests.message().await?.and_then(|request| request.message) {
         Some(Message::Start(start)) => Ok(start),
         Some(Message::Input(_) | Message::Resize(_) | Message::EndOfInput(_)) | None => {
@@ -47,7 +47,7 @@ pub async fn start(requests: &mut Streaming<AttachRequest>) -> Result<AttachStar
 }
 
 /// Attaches a caller. The command never waits for it.
-pub async fn attach(
+pub(super) async fn attach(
     terminals: Arc<Terminals>,
     terminal: Arc<Terminal>,
     start: AttachStart,

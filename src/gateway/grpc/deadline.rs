@@ -14,19 +14,19 @@ const HEAD_START_MAX: Duration = Duration::from_millis(500);
 const HEAD_START_DIVISOR: u32 = 10;
 
 /// How long an answer may take; `None`: as long as it takes.
-pub fn timeout_of(metadata: &MetadataMap) -> Option<Duration> {
+pub(super) fn timeout_of(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     parse(text).map(|timeout| timeout.saturating_sub(head_start(timeout)))
 }
 
 /// As [`timeout_of`], for what ends itself at that time and says more than that it is over: a little later.
-pub fn last_timeout_of(metadata: &MetadataMap) -> Option<Duration> {
+pub(super) fn last_timeout_of(metadata: &MetadataMap) -> Option<Duration> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     parse(text).map(|timeout| timeout.saturating_sub(head_start(timeout) / 3))
 }
 
 /// What comes of a step that may take so long. At the end of the time it is dropped, as when the caller goes away.
-pub async fn within<T>(limit: Option<Duration>, step: impl Future<Output = T>) -> Result<T, Status> {
+pub(super) async fn within<T>(limit: Option<Duration>, step: impl Future<Output = T>) -> Result<T, Status> {
     match limit {
         None => Ok(step.await),
         Some(limit) => tokio::time::timeout(limit, step).await.map_err(|_| errors::deadline_passed()),

@@ -24,7 +24,7 @@ use crate::{
 const READ_BYTES: usize = 64 << 10;
 
 /// The first message of a caller, and the port in it.
-pub async fn start(requests: &mut Streaming<ForwardRequest>) -> Result<(ForwardStart, u16), Status> {
+pub(super) async fn start(requests: &mut Streaming<ForwardRequest>) -> Result<(ForwardStart, u16), Status> {
     let first = requests.message().await?.and_then(|request| request.message);
     let Some(Message::Start(start)) = first else {
         return Err(errors::bad_field(request::attach_without_start()));
@@ -36,7 +36,7 @@ pub async fn start(requests: &mut Streaming<ForwardRequest>) -> Result<(ForwardS
 }
 
 /// Carries one connection. It ends when both sides have nothing more to say, or when the call does.
-pub fn carry(
+pub(super) fn carry(
     forwarded: Forwarded,
     requests: Streaming<ForwardRequest>,
 ) -> impl Stream<Item = Result<ForwardResponse, Status>> + Send {

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// A line's events. Dropped before the last one, it ends nothing.
-pub fn events(line: RunningLine) -> impl Stream<Item = Result<RunLineResponse, Status>> + Send {
+pub(super) fn events(line: RunningLine) -> impl Stream<Item = Result<RunLineResponse, Status>> + Send {
     unfold(Some(line), |line| async move {
         let mut line = line?;
         match line.next().await {
@@ -80,7 +80,7 @@ fn doubt_word(doubt: LineDoubt) -> DoubtWord {
 }
 
 /// What a kept shell does.
-pub fn shell(status: ShellStatus) -> GetShellResponse {
+pub(super) fn shell(status: ShellStatus) -> GetShellResponse {
     let activity = match status.activity {
         ShellActivity::Idle => ActivityWord::Idle,
         ShellActivity::Busy => ActivityWord::Busy,

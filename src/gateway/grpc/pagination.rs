@@ -14,7 +14,7 @@ const PAGE_MAX_ITEMS: usize = 5_000;
 
 /// What page a caller asks for.
 #[derive(Debug)]
-pub struct PageRequest<Id> {
+pub(super) struct PageRequest<Id> {
     /// Items after this one.
     pub after: Option<Id>,
     max_items: usize,
@@ -24,7 +24,7 @@ pub struct PageRequest<Id> {
 ///
 /// # Errors
 /// When the size is negative, or the token is none of ours.
-pub fn parse_page<Id>(
+pub(super) fn parse_page<Id>(
     size: i32,
     token: &str,
     parse: fn(&str) -> Option<Id>,
@@ -47,7 +47,7 @@ pub fn parse_page<Id>(
 impl<Id> PageRequest<Id> {
     /// Fills a page from what follows, and gives the token of the next one: empty when nothing is left. An item is only
     /// made when it is looked at.
-    pub fn fill<S, T: Message>(
+    pub(super) fn fill<S, T: Message>(
         &self,
         following: impl IntoIterator<Item = S>,
         make: impl Fn(&S) -> T,

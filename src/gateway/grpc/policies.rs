@@ -30,7 +30,7 @@ use crate::{
 
 /// What became of a load that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReloadOutcome {
+pub(crate) enum ReloadOutcome {
     /// The files are a policy.
     Valid(LoadOutcome),
     /// They are not.
@@ -38,11 +38,11 @@ pub enum ReloadOutcome {
 }
 
 /// Where a load is asked for.
-pub type ReloadSender = mpsc::Sender<oneshot::Sender<ReloadOutcome>>;
+pub(super) type ReloadSender = mpsc::Sender<oneshot::Sender<ReloadOutcome>>;
 
 /// The service.
 #[derive(Debug, Clone)]
-pub struct PoliciesService {
+pub(crate) struct PoliciesService {
     /// All sessions.
     pub sessions: Arc<Sessions>,
     /// All terminals, with the policy that judges.

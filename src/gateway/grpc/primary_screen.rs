@@ -53,7 +53,7 @@ impl Shown {
 }
 
 /// A snapshot, and then what changes, until the session is closed.
-pub fn watch(
+pub(super) fn watch(
     terminals: Arc<Terminals>,
     session: Arc<Session>,
     interval: Duration,

@@ -8,9 +8,9 @@ mod terminal;
 
 pub(crate) use self::fields::FieldError;
 use self::fields::{field_error, unknown_value};
-pub use self::fields::{grace, pty_size};
-pub use self::session::new_session;
-pub use self::terminal::new_terminal;
+pub(crate) use self::fields::{grace, pty_size};
+pub(crate) use self::session::new_session;
+pub(crate) use self::terminal::new_terminal;
 pub(crate) use self::terminal::{arguments_fit, new_line};
 use crate::{
     approval::{ApprovalId, ApproverDecision},
@@ -33,23 +33,23 @@ const ON_BEHALF_OF_MAX_BYTES: usize = 256;
 const SIGNAL_SHOWN_BYTES: usize = 64;
 
 /// A call of Attach that does not begin with its start, or has another one.
-pub fn attach_without_start() -> FieldError {
+pub(crate) fn attach_without_start() -> FieldError {
     field_error("start", "must be in the first message, and in no other")
 }
 
 /// A port that is none.
-pub fn forward_port() -> FieldError {
+pub(crate) fn forward_port() -> FieldError {
     field_error("start.port", "a port is from 1 to 65535")
 }
 
 /// A command's session by its id and by its name.
-pub fn session_named_twice(prefix: &str) -> FieldError {
+pub(crate) fn session_named_twice(prefix: &str) -> FieldError {
     field_error(format!("{prefix}session_name"), "must be empty if session_id is given")
 }
 
 /// An answer to an approval.
 #[derive(Debug)]
-pub struct ParsedAnswer {
+pub(crate) struct ParsedAnswer {
     /// `None`: no approval has such an id.
     pub id: Option<ApprovalId>,
     /// Yes or no.
@@ -61,7 +61,7 @@ pub struct ParsedAnswer {
 }
 
 /// Policy files to be checked.
-pub fn policy_files(request: CheckPolicyRequest) -> Result<Vec<PolicyFile>, FieldError> {
+pub(crate) fn policy_files(request: CheckPolicyRequest) -> Result<Vec<PolicyFile>, FieldError> {
     match request.files.len() {
         0 => Err(field_error("files", "must be at least one")),
         count if count > POLICY_FILES_MAX => {
@@ -72,7 +72,7 @@ pub fn policy_files(request: CheckPolicyRequest) -> Result<Vec<PolicyFile>, Fiel
 }
 
 /// An answer to an approval.
-pub fn approval_answer(request: ResolveApprovalRequest) -> Result<ParsedAnswer, FieldError> {
+pub(crate) fn approval_answer(request: ResolveApprovalRequest) -> Result<ParsedAnswer, FieldError> {
     let decision = match ApprovalDecision::try_from(request.decision) {
         Ok(ApprovalDecision::Approve) => ApproverDecision::Approve,
         Ok(ApprovalDecision::Deny) => ApproverDecision::Deny,
@@ -92,7 +92,7 @@ pub fn approval_answer(request: ResolveApprovalRequest) -> Result<ParsedAnswer, 
 }
 
 /// Which output.
-pub fn channel(value: i32) -> Result<Channel, FieldError> {
+pub(crate) fn channel(value: i32) -> Result<Channel, FieldError> {
     match OutputStream::try_from(value) {
         Ok(OutputStream::Unspecified | OutputStream::Stdout) => Ok(Channel::Stdout),
         Ok(OutputStream::Stderr) => Ok(Channel::Stderr),
@@ -101,7 +101,7 @@ pub fn channel(value: i32) -> Result<Channel, FieldError> {
 }
 
 /// How the gateway was bypassed.
-pub fn bypass(value: i32) -> Result<BypassReport, FieldError> {
+pub(crate) fn bypass(value: i32) -> Result<BypassReport, FieldError> {
     match Bypass::try_from(value) {
         Ok(Bypass::CommandRun) => Ok(BypassReport::Bypassed),
         Ok(Bypass::AgentNotCovered) => Ok(BypassReport::AgentNotCovered),
@@ -111,7 +111,7 @@ pub fn bypass(value: i32) -> Result<BypassReport, FieldError> {
 }
 
 /// A signal by its name.
-pub fn signal_number(name: &str) -> Result<i32, FieldError> {
+pub(crate) fn signal_number(name: &str) -> Result<i32, FieldError> {
     signal::number(name).ok_or_else(|| {
         let name = printable::bounded(name, SIGNAL_SHOWN_BYTES);
         field_error("signal", format!("{name:?} is neither the name nor the number of a signal"))

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// A session.
-pub fn session(session: &Session, counts: QuotaUsage, primary: Option<TerminalId>) -> SessionWord {
+pub(super) fn session(session: &Session, counts: QuotaUsage, primary: Option<TerminalId>) -> SessionWord {
     SessionWord {
         id: session.id.to_string(),
         owner: session.principal.to_string(),
@@ -76,7 +76,7 @@ pub fn session(session: &Session, counts: QuotaUsage, primary: Option<TerminalId
 }
 
 /// A terminal, at this moment.
-pub fn terminal(terminal: &Terminal) -> TerminalWord {
+pub(super) fn terminal(terminal: &Terminal) -> TerminalWord {
     let stage = terminal.stage();
     let summary = &terminal.spec;
     let live = terminal.live();
@@ -110,7 +110,7 @@ pub fn terminal(terminal: &Terminal) -> TerminalWord {
 }
 
 /// A text of a caller, of which bytes that are no UTF-8 are numbers.
-pub fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     byte_text::shown(text).into_owned()
 }
 
@@ -129,7 +129,7 @@ fn positions(terminal: &Terminal) -> Vec<OutputPosition> {
 }
 
 /// A state.
-pub fn state(stage: &Stage) -> TerminalState {
+pub(super) fn state(stage: &Stage) -> TerminalState {
     match stage {
         Stage::Created => TerminalState::Created,
         Stage::Running => TerminalState::Running,
@@ -139,7 +139,7 @@ pub fn state(stage: &Stage) -> TerminalState {
 }
 
 /// Which output.
-pub fn stream(channel: Channel) -> OutputStream {
+pub(super) fn stream(channel: Channel) -> OutputStream {
     match channel {
         Channel::Stdout => OutputStream::Stdout,
         Channel::Stderr => OutputStream::Stderr,
@@ -147,7 +147,7 @@ pub fn stream(channel: Channel) -> OutputStream {
 }
 
 /// A piece of output.
-pub fn piece(channel: Channel, piece: OutputPiece) -> StreamOutputResponse {
+pub(super) fn piece(channel: Channel, piece: OutputPiece) -> StreamOutputResponse {
     let event = match piece {
         OutputPiece::Data { offset, data } => {
             stream_output_response::Event::Chunk(chunk(channel, offset, data))
@@ -162,12 +162,12 @@ pub fn piece(channel: Channel, piece: OutputPiece) -> StreamOutputResponse {
 }
 
 /// Bytes of output.
-pub fn chunk(channel: Channel, offset: u64, data: prost::bytes::Bytes) -> OutputChunk {
+pub(super) fn chunk(channel: Channel, offset: u64, data: prost::bytes::Bytes) -> OutputChunk {
     OutputChunk { stream: stream(channel).into(), offset, data }
 }
 
 /// A stream that a drain lets come to its end, within its time.
-pub fn counted_as_waiter<T>(
+pub(super) fn counted_as_waiter<T>(
     waiter: WaiterGuard,
     stream: impl Stream<Item = T> + Send,
 ) -> impl Stream<Item = T> + Send {
@@ -179,7 +179,7 @@ pub fn counted_as_waiter<T>(
 }
 
 /// Output as it comes, and one last event.
-pub fn output(
+pub(super) fn output(
     terminal: Arc<Terminal>,
     cursor: Cursor,
     follow: Follow,
@@ -198,7 +198,7 @@ pub fn output(
 }
 
 /// The last event of a stream.
-pub fn end(terminal: &Terminal, cursor: &Cursor) -> StreamOutputResponse {
+pub(super) fn end(terminal: &Terminal, cursor: &Cursor) -> StreamOutputResponse {
     let stage = terminal.stage();
     let next = terminal.offsets(cursor.channel()).map_or(0, |(_, next)| next);
     let end = OutputEnd {
@@ -211,7 +211,7 @@ pub fn end(terminal: &Terminal, cursor: &Cursor) -> StreamOutputResponse {
 }
 
 /// A run's events. Dropped before the last one, it stops the command.
-pub fn run(run: Run) -> impl Stream<Item = Result<RunResponse, Status>> + Send {
+pub(super) fn run(run: Run) -> impl Stream<Item = Result<RunResponse, Status>> + Send {
     unfold(Some(run), |run| async move {
         let mut run = run?;
         let event = match run.next().await {
@@ -232,7 +232,7 @@ pub fn run(run: Run) -> impl Stream<Item = Result<RunResponse, Status>> + Send {
 }
 
 /// The events of a run that goes on.
-pub fn resumed_run(events: Run) -> impl Stream<Item = Result<ResumeRunResponse, Status>> + Send {
+pub(super) fn resumed_run(events: Run) -> impl Stream<Item = Result<ResumeRunResponse, Status>> + Send {
     run(events).map(|response| {
         let event = response?.event.map(|event| match event {
             run_response::Event::Started(terminal) => resume_run_response::Event::Resumed(terminal),
@@ -245,7 +245,7 @@ pub fn resumed_run(events: Run) -> impl Stream<Item = Result<ResumeRunResponse, 
 
 /// Each terminal's present state, and then every change. A watcher that falls behind by more than is kept is told
 /// every terminal's present state again.
-pub fn watch(
+pub(super) fn watch(
     terminals: Arc<Terminals>,
     principal: Principal,
     session: Option<Arc<Session>>,
@@ -301,7 +301,7 @@ impl TerminalWatch {
 }
 
 /// When the session is closed; never, without one.
-pub async fn closed(session: Option<&Session>) {
+pub(super) async fn closed(session: Option<&Session>) {
     match session {
         Some(session) => session.wait_closed().await,
         None => std::future::pending().await,

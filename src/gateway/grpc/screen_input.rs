@@ -27,7 +27,7 @@ fn error(field: String, problem: impl ToString) -> FieldError {
 }
 
 /// The time between two messages.
-pub fn interval(max_per_second: u32) -> Result<Duration, FieldError> {
+pub(super) fn interval(max_per_second: u32) -> Result<Duration, FieldError> {
     match max_per_second {
         0 => Ok(Duration::from_secs(1) / RATE_MAX),
         1..=RATE_MAX => Ok(Duration::from_secs(1) / max_per_second),
@@ -36,7 +36,7 @@ pub fn interval(max_per_second: u32) -> Result<Duration, FieldError> {
 }
 
 /// The inputs of a request.
-pub fn inputs(sent: Vec<TerminalInput>) -> Result<Vec<Input>, FieldError> {
+pub(super) fn inputs(sent: Vec<TerminalInput>) -> Result<Vec<Input>, FieldError> {
     if sent.is_empty() || sent.len() > INPUTS_MAX {
         return Err(error("inputs".into(), format!("must be 1 to {INPUTS_MAX}")));
     }
@@ -48,7 +48,7 @@ pub fn inputs(sent: Vec<TerminalInput>) -> Result<Vec<Input>, FieldError> {
 }
 
 /// Whether input is the same in every mode of a terminal.
-pub fn is_independent_of_modes(input: &Input) -> bool {
+pub(super) fn is_independent_of_modes(input: &Input) -> bool {
     match input {
         Input::Text(_) | Input::Raw(_) => true,
         Input::Key(key, _) => matches!(

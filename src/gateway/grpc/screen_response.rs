@@ -14,7 +14,7 @@ use crate::{
 
 /// Whether rows are shown with the styles of their cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Styles {
+pub(super) enum Styles {
     /// Text only.
     Without,
     /// Text, and runs of one style.
@@ -23,13 +23,13 @@ pub enum Styles {
 
 impl Styles {
     /// As a request says it.
-    pub fn of(with_styles: bool) -> Self {
+    pub(super) fn of(with_styles: bool) -> Self {
         if with_styles { Self::With } else { Self::Without }
     }
 }
 
 /// What a session without a primary terminal shows.
-pub fn empty() -> Screen {
+pub(super) fn empty() -> Screen {
     const ROWS: u32 = 24;
     Screen {
         columns: 80,
@@ -42,7 +42,7 @@ pub fn empty() -> Screen {
 }
 
 /// A whole screen.
-pub fn screen(picture: &Picture, styles: Styles) -> Screen {
+pub(super) fn screen(picture: &Picture, styles: Styles) -> Screen {
     Screen {
         columns: picture.size.columns().into(),
         rows: picture.size.rows().into(),
@@ -59,7 +59,7 @@ pub fn screen(picture: &Picture, styles: Styles) -> Screen {
 }
 
 /// What has changed.
-pub fn change(picture: &Picture, parts: &Parts, styles: Styles) -> ScreenChange {
+pub(super) fn change(picture: &Picture, parts: &Parts, styles: Styles) -> ScreenChange {
     let lines = parts.rows.iter().map(|(index, one)| row(u32::from(*index), one, styles));
     ScreenChange {
         lines: lines.collect(),
@@ -73,7 +73,7 @@ pub fn change(picture: &Picture, parts: &Parts, styles: Styles) -> ScreenChange 
 }
 
 /// One row.
-pub fn row(index: u32, row: &Row, styles: Styles) -> ScreenRow {
+pub(super) fn row(index: u32, row: &Row, styles: Styles) -> ScreenRow {
     let runs = match styles {
         Styles::Without => Vec::new(),
         Styles::With => row.runs().into_iter().map(run).collect(),

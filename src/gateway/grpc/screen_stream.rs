@@ -46,7 +46,7 @@ pub(super) struct Watcher {
 }
 
 /// A snapshot, and then what changes, until the terminal has ended.
-pub fn watch(
+pub(super) fn watch(
     terminals: Arc<Terminals>,
     terminal: &Arc<Terminal>,
     interval: Duration,

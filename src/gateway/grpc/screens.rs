@@ -23,7 +23,7 @@ use crate::{
 
 /// The service.
 #[derive(Debug, Clone)]
-pub struct ScreensService {
+pub(crate) struct ScreensService {
     /// All sessions.
     pub sessions: Arc<Sessions>,
     /// All terminals.

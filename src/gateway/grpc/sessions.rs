@@ -22,7 +22,7 @@ use crate::{
 
 /// The service.
 #[derive(Debug, Clone)]
-pub struct SessionsService {
+pub(crate) struct SessionsService {
     /// All sessions.
     pub sessions: Arc<Sessions>,
     /// All terminals.

@@ -39,7 +39,7 @@ use crate::{
 
 /// The service.
 #[derive(Debug, Clone)]
-pub struct TerminalsService {
+pub(crate) struct TerminalsService {
     /// All sessions.
     pub sessions: Arc<Sessions>,
     /// All terminals.

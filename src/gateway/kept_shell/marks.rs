@@ -11,7 +11,7 @@ const ALTERNATE_SCREEN: &[u8] = b"\x1b[?1049h";
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mark {
+pub(crate) enum Mark {
     /// The line with this nonce begins.
     Begun(String),
     /// The line with this nonce is over.
@@ -33,7 +33,7 @@ pub enum Mark {
 
 /// A mark and its place in the output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundMark {
+pub(crate) struct FoundMark {
     /// Which.
     pub mark: Mark,
     /// The offset of its first byte.
@@ -44,7 +44,7 @@ pub struct FoundMark {
 
 /// Looks for marks in output that comes in pieces. Keeps at most the beginning of one.
 #[derive(Debug)]
-pub struct MarkScanner {
+pub(crate) struct MarkScanner {
     /// A sequence that has begun and is not complete.
     partial: Vec<u8>,
     offset: u64,
@@ -52,23 +52,23 @@ pub struct MarkScanner {
 
 impl MarkScanner {
     /// From an offset on.
-    pub fn new(offset: u64) -> Self {
+    pub(crate) fn new(offset: u64) -> Self {
         Self { partial: Vec::new(), offset }
     }
 
     /// Up to where no mark has begun.
-    pub fn settled_offset(&self) -> u64 {
+    pub(crate) fn settled_offset(&self) -> u64 {
         self.offset - self.partial.len() as u64
     }
 
     /// Goes on at a later offset: what lies before was lost.
-    pub fn skip_to(&mut self, offset: u64) {
+    pub(crate) fn skip_to(&mut self, offset: u64) {
         self.partial.clear();
         self.offset = offset;
     }
 
     /// Takes the bytes that come next.
-    pub fn feed(&mut self, bytes: &[u8]) -> Vec<FoundMark> {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<FoundMark> {
         let mut found = Vec::new();
         for &byte in bytes {
             self.offset += 1;

@@ -10,30 +10,30 @@
 
 #![forbid(unsafe_code)]
 
-pub mod marks;
+pub(crate) mod marks;
 
-pub use self::marks::Mark;
+pub(crate) use self::marks::Mark;
 pub(crate) use self::marks::{FoundMark, MarkScanner};
 
 /// A number that is used once, in hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nonce(String);
+pub(crate) struct Nonce(String);
 
 impl Nonce {
     /// From random bytes.
-    pub fn new(random: [u8; 8]) -> Self {
+    pub(crate) fn new(random: [u8; 8]) -> Self {
         Self(format!("{:016x}", u64::from_be_bytes(random)))
     }
 
     /// Its digits.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 /// A shell that can be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShellKind {
+pub(crate) enum ShellKind {
     /// bash.
     Bash,
     /// zsh.
@@ -48,7 +48,7 @@ pub enum ShellKind {
 
 /// How a terminal takes what is typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InputMode {
+pub(crate) enum InputMode {
     /// The kernel edits lines (ICANON, termios(3)): one that was typed and not entered can be erased.
     Lines,
     /// Those who read get each key, and no line is there to be erased.
@@ -85,7 +85,7 @@ const ERASE_LINE: &str = "\u{15}";
 
 impl ShellKind {
     /// The kind of a shell, by its path or name; `None` for one that cannot be kept.
-    pub fn of(program: &str) -> Option<Self> {
+    pub(crate) fn of(program: &str) -> Option<Self> {
         match program.rsplit('/').next()? {
             "bash" => Some(Self::Bash),
             "zsh" => Some(Self::Zsh),
@@ -97,7 +97,7 @@ impl ShellKind {
     }
 
     /// A name by which [`Self::of`] finds it again.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Bash => "bash",
             Self::Zsh => "zsh",
@@ -108,7 +108,7 @@ impl ShellKind {
     }
 
     /// Its arguments: interactive, and without a start file that a command could write.
-    pub fn arguments(self) -> &'static [&'static str] {
+    pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Bash => &["--noprofile", "--norc", "--noediting", "-i"],
             Self::Zsh => &["-f", "+Z", "-i"],
@@ -119,7 +119,7 @@ impl ShellKind {
 
     /// Variables that it is started with: the file that these shells read first has nothing in it. mksh has no option for that, and reads
     /// `~/.mkshrc` if it is given no other file.
-    pub fn variables(self) -> &'static [&'static str] {
+    pub(crate) fn variables(self) -> &'static [&'static str] {
         match self {
             Self::Bash | Self::Zsh | Self::Fish => &[],
             Self::Korn | Self::Posix => &["ENV=/dev/null"],
@@ -129,7 +129,7 @@ impl ShellKind {
     /// What is typed first, and again where marks have gone missing: the function that writes marks, a prompt with a mark, and a question,
     /// which gets the exit status of what came before. All in one line, because a shell may still have an editor, which would read what
     /// comes behind the line as keys.
-    pub fn prepare(self, prompt: &Nonce, question: &Nonce) -> String {
+    pub(crate) fn prepare(self, prompt: &Nonce, question: &Nonce) -> String {
         let prompt = prompt.as_str();
         let by_printf = format!(r#"PS1="$(printf '\033]7711;P;{prompt};;\007')\$ "; PS2="#);
         let text = match self {
@@ -161,7 +161,7 @@ impl ShellKind {
 
     /// What is typed to run a line: a mark, the line, a mark. The line is evaluated by the shell itself, not in a function, so that what
     /// it sets stays.
-    pub fn run(self, nonce: &Nonce, line: &str, mode: InputMode) -> String {
+    pub(crate) fn run(self, nonce: &Nonce, line: &str, mode: InputMode) -> String {
         let line = quote(self.quoting(), line);
         let (erase, end) = (self.erase(mode), self.mark("E", nonce, "$?"));
         let begin = match self {
@@ -207,7 +207,7 @@ impl ShellKind {
     }
 
     /// What is typed to ask whether the shell is at its prompt, and for the exit status of what came before.
-    pub fn ask(self, nonce: &Nonce, mode: InputMode) -> String {
+    pub(crate) fn ask(self, nonce: &Nonce, mode: InputMode) -> String {
         format!("{} {}\n", self.erase(mode), self.mark("A", nonce, "$?"))
     }
 
@@ -221,13 +221,13 @@ impl ShellKind {
 }
 
 /// The longest line, in bytes.
-pub const LINE_MAX_BYTES: usize = 32 << 10;
+pub(crate) const LINE_MAX_BYTES: usize = 32 << 10;
 /// After this many bytes the typed text goes on in the next line: the kernel edits lines of 4096 bytes (N_TTY, termios(3)).
 const TYPED_LINE_BYTES: usize = 1_000;
 
 /// A line that cannot be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum LineTextError {
+pub(crate) enum LineTextError {
     /// It is empty.
     #[error("must not be empty")]
     Empty,
@@ -243,7 +243,7 @@ pub enum LineTextError {
 ///
 /// # Errors
 /// [`LineTextError`].
-pub fn checked_line(line: &str) -> Result<&str, LineTextError> {
+pub(crate) fn checked_line(line: &str) -> Result<&str, LineTextError> {
     match line {
         "" => Err(LineTextError::Empty),
         _ if line.len() > LINE_MAX_BYTES => Err(LineTextError::TooLong),

@@ -72,7 +72,7 @@ pub enum MetricsError {
 
 /// Bound, and not yet served.
 #[derive(Debug)]
-pub struct Endpoint(Socket);
+pub(crate) struct Endpoint(Socket);
 
 #[derive(Debug)]
 enum Socket {
@@ -82,7 +82,7 @@ enum Socket {
 
 impl Endpoint {
     /// Takes the address.
-    pub async fn bind(address: &MetricsAddress) -> Result<Self, MetricsError> {
+    pub(crate) async fn bind(address: &MetricsAddress) -> Result<Self, MetricsError> {
         match address {
             MetricsAddress::Unix { path, mode } => {
                 socket::bind(path, *mode).map(Socket::Unix).map(Self).map_err(MetricsError::Unix)
@@ -99,7 +99,7 @@ impl Endpoint {
     }
 
     /// Answers everybody who connects. Never ends.
-    pub async fn serve(self, exposition: Exposition) -> Infallible {
+    pub(crate) async fn serve(self, exposition: Exposition) -> Infallible {
         let page = Arc::new(exposition);
         let mut connections = MetricsConnections::default();
         let socket = self.0;

@@ -30,7 +30,7 @@ const PREFIX: &str = "provost";
 
 /// The page.
 #[derive(Debug)]
-pub struct Exposition(Registry);
+pub(crate) struct Exposition(Registry);
 
 impl Exposition {
     pub(in super::super) fn new(
@@ -52,7 +52,7 @@ impl Exposition {
     }
 
     /// As it is now.
-    pub fn text(&self) -> Result<String, fmt::Error> {
+    pub(crate) fn text(&self) -> Result<String, fmt::Error> {
         let mut text = String::with_capacity(32 << 10);
         encode(&mut text, &self.0)?;
         Ok(text)

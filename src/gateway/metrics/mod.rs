@@ -6,6 +6,6 @@
 mod endpoint;
 mod exposition;
 
-pub use endpoint::Endpoint;
+pub(crate) use endpoint::Endpoint;
 pub(crate) use endpoint::MetricsError;
 pub(super) use exposition::Exposition;

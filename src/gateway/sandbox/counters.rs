@@ -4,7 +4,7 @@ use crate::counters::Counter;
 
 /// Counts that only go up.
 #[derive(Debug, Default)]
-pub struct SandboxCounters {
+pub(crate) struct SandboxCounters {
     /// Launched.
     pub launched: Counter,
     /// Launches that failed, and sandboxes that never answered.
@@ -21,7 +21,7 @@ pub struct SandboxCounters {
 
 impl SandboxCounters {
     /// How many exist now.
-    pub fn alive(&self) -> u64 {
+    pub(crate) fn alive(&self) -> u64 {
         // `gone` is read first, so that a sandbox that ends meanwhile is still counted as alive.
         let gone = self.gone.read();
         (self.launched.read() + self.adopted.read()).saturating_sub(gone)

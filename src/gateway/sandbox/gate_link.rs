@@ -45,7 +45,7 @@ const BACKLOG_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whose sandbox a gate is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GateOwner {
+pub(crate) struct GateOwner {
     /// The sandbox.
     pub sandbox_id: String,
     /// Its session.
@@ -55,7 +55,7 @@ pub struct GateOwner {
 }
 
 /// Takes the reports of all gates.
-pub trait GateObserver: Send + Sync + fmt::Debug {
+pub(crate) trait GateObserver: Send + Sync + fmt::Debug {
     /// Writes a report down. Resolves when the journal has it, however long that takes: the gate is told then, and until
     /// then it lets the exec wait.
     fn record(&self, link: Arc<GateLink>, report: Report) -> BoxFuture<'_, ()>;
@@ -66,7 +66,7 @@ pub trait GateObserver: Send + Sync + fmt::Debug {
 
 /// The gates of a gateway.
 #[derive(Debug)]
-pub struct Gates {
+pub(crate) struct Gates {
     policy: Arc<PolicyEncoder>,
     observer: OnceLock<Arc<dyn GateObserver>>,
     /// As many as there are sandboxes.
@@ -75,7 +75,7 @@ pub struct Gates {
 
 impl Gates {
     /// None yet. They are sent this policy.
-    pub fn new(policy: Arc<ActivePolicy>) -> Arc<Self> {
+    pub(crate) fn new(policy: Arc<ActivePolicy>) -> Arc<Self> {
         Arc::new(Self {
             policy: Arc::new(PolicyEncoder::new(policy)),
             observer: OnceLock::new(),
@@ -87,14 +87,14 @@ impl Gates {
     ///
     /// # Panics
     /// When there is one already.
-    pub fn set_observer(&self, observer: Arc<dyn GateObserver>) {
+    pub(crate) fn set_observer(&self, observer: Arc<dyn GateObserver>) {
         self.observer
             .set(observer)
             .expect("the observer of the gates is set once, by the terminals' context");
     }
 
     /// Sends the policy in force to all gates. What is spawned afterwards is announced behind it.
-    pub fn push_policy(&self) {
+    pub(crate) fn push_policy(&self) {
         let policy = match self.policy.current() {
             Ok(policy) => policy,
             // A spawn is refused with the same error: it would be evaluated under the policy before.
@@ -111,7 +111,7 @@ impl Gates {
     ///
     /// # Errors
     /// When the policy cannot be sent, or nobody would take its reports.
-    pub fn link(&self, owner: GateOwner, hello: GateHello) -> Result<Arc<GateLink>, LinkError> {
+    pub(crate) fn link(&self, owner: GateOwner, hello: GateHello) -> Result<Arc<GateLink>, LinkError> {
         let observer = self.observer.get().ok_or(LinkError::Unobserved(Peer::Gate))?;
         let link = GateLink::start(&self.policy, observer, owner, hello)?;
         let mut links = self.lock();
@@ -134,7 +134,7 @@ impl Gates {
 
 /// A gate that has answered the greeting. Dropping this leaves it alone.
 #[derive(Debug)]
-pub struct GateHello {
+pub(crate) struct GateHello {
     connection: Connection<ToGate, FromGate>,
     answer: HelloResponse,
 }
@@ -144,7 +144,7 @@ impl GateHello {
     ///
     /// # Errors
     /// [`LinkError`].
-    pub async fn greet(socket: &Path, sandbox_id: &str) -> Result<Self, LinkError> {
+    pub(crate) async fn greet(socket: &Path, sandbox_id: &str) -> Result<Self, LinkError> {
         let connection = process_links::connect(Peer::Gate, socket, MAX_QUEUED_BYTES)?;
         let (lowest_version, highest_version) = VERSIONS;
         let hello = Message::Hello(Hello { lowest_version, highest_version });
@@ -175,7 +175,7 @@ async fn hello_answer(connection: &Connection<ToGate, FromGate>) -> Result<Hello
 
 /// A link.
 #[derive(Debug)]
-pub struct GateLink {
+pub(crate) struct GateLink {
     owner: GateOwner,
     connection: Connection<ToGate, FromGate>,
     policy: Arc<PolicyEncoder>,
@@ -236,17 +236,17 @@ impl GateLink {
     }
 
     /// Whose sandbox it is.
-    pub fn owner(&self) -> &GateOwner {
+    pub(crate) fn owner(&self) -> &GateOwner {
         &self.owner
     }
 
     /// Whether a report was made before this gateway came: another one may have recorded it.
-    pub fn is_backlog(&self, report: u64) -> bool {
+    pub(crate) fn is_backlog(&self, report: u64) -> bool {
         report <= self.last_before
     }
 
     /// Whether the gate answers, as far as is known.
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         !self.progress.borrow().has_ended && !self.was_reported_lost.load(Ordering::Acquire)
     }
 
@@ -328,12 +328,12 @@ impl GateLink {
     }
 
     /// Whether reports that were made while no gateway was there are still to be confirmed.
-    pub fn has_backlog(&self) -> bool {
+    pub(crate) fn has_backlog(&self) -> bool {
         self.progress.borrow().is_behind(self.backlog_until)
     }
 
     /// Waits for a bounded time until they are.
-    pub async fn wait_backlog(&self) {
+    pub(crate) async fn wait_backlog(&self) {
         let mut progress = self.progress.subscribe();
         let confirmed = progress.wait_for(|now| !now.is_behind(self.backlog_until));
         if timeout(BACKLOG_TIMEOUT, confirmed).await.is_err() {
@@ -342,7 +342,7 @@ impl GateLink {
     }
 
     /// Answers a question of the gate's.
-    pub fn answer(&self, report: u64, verdict: Verdict) {
+    pub(crate) fn answer(&self, report: u64, verdict: Verdict) {
         let answer = Answer { number: report, verdict: verdict.into() };
         if let Err(error) = self.send(Message::Answer(answer)) {
             tracing::warn!(sandbox.id = %self.owner.sandbox_id, %error, "an answer does not reach its gate");
@@ -350,7 +350,7 @@ impl GateLink {
     }
 
     /// Waits until the connection has ended.
-    pub async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         let mut progress = self.progress.subscribe();
         // The sender is a field of `self`, so it cannot be dropped.
         let _ = progress.wait_for(|now| now.has_ended).await;

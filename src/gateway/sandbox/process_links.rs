@@ -37,7 +37,7 @@ const ADDRESS_MAX_BYTES: usize = 108;
 ///
 /// # Errors
 /// As of open(2) for the directory, and of bind(2).
-pub fn bind_in_directory(directory: &Path, name: &str) -> io::Result<UnixListener> {
+pub(super) fn bind_in_directory(directory: &Path, name: &str) -> io::Result<UnixListener> {
     let options = libc::O_DIRECTORY | libc::O_NOFOLLOW;
     let opened = OpenOptions::new().read(true).custom_flags(options).open(directory)?;
     let path = directory.join(name);

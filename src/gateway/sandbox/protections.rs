@@ -46,7 +46,7 @@ pub enum PlaceKind {
 }
 
 /// How a receipt calls covers of what is mounted, first.
-pub const COVERED_MOUNT: &str = "mount";
+pub(crate) const COVERED_MOUNT: &str = "mount";
 
 impl Protections {
     /// Those of planned mounts.

@@ -31,7 +31,7 @@ const NAME: &str = "record";
 
 /// The recorded state of a sandbox.
 #[derive(Debug, Clone)]
-pub struct SandboxState {
+pub(crate) struct SandboxState {
     /// The sandbox.
     pub id: String,
     /// The session and profile that it serves.
@@ -60,7 +60,7 @@ pub struct SandboxState {
 
 /// Why the record cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum SandboxStateError {
+pub(crate) enum SandboxStateError {
     /// The file cannot be used.
     #[error("its record")]
     Record(#[from] StatefileError),
@@ -100,7 +100,7 @@ pub(crate) fn write(
 ///
 /// # Errors
 /// [`SandboxStateError`].
-pub fn read(directory: &Path) -> Result<SandboxState, SandboxStateError> {
+pub(crate) fn read(directory: &Path) -> Result<SandboxState, SandboxStateError> {
     let written: SandboxRecord = statefile::read(&directory.join(NAME))?;
     let plan = SandboxPlan::decode(&written.plan[..]).map_err(|_| SandboxStateError::WrongSandbox)?;
     let is_its_own = directory.file_name().is_some_and(|name| name == &*plan.sandbox_id);

@@ -13,7 +13,7 @@ use std::{
 use ulid::Ulid;
 
 /// Descriptors that one of them takes: of its namespace, and of the user namespace to which it belongs.
-pub const DESCRIPTORS: u64 = 2;
+pub(crate) const DESCRIPTORS: u64 = 2;
 
 /// A network namespace, or the place for one.
 #[derive(Debug, Default)]

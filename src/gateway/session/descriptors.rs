@@ -21,7 +21,7 @@ const MINIMUM_SHARE_DIVISOR: u64 = 32;
 
 /// Tracks the gateway's descriptors that principals hold.
 #[derive(Debug)]
-pub struct DescriptorQuota {
+pub(crate) struct DescriptorQuota {
     own_uid: u32,
     max: u64,
     usage: Mutex<DescriptorUsage>,
@@ -36,11 +36,11 @@ struct DescriptorUsage {
 /// The principal holds as many as it may now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("sessions and terminals of one principal may hold {0} of the gateway's descriptors now")]
-pub struct DescriptorQuotaReached(pub u64);
+pub(crate) struct DescriptorQuotaReached(pub u64);
 
 impl DescriptorQuota {
     /// The quota of a gateway of this user that may have so many open.
-    pub fn new(own_uid: u32, max: u64) -> Arc<Self> {
+    pub(crate) fn new(own_uid: u32, max: u64) -> Arc<Self> {
         Arc::new(Self { own_uid, max, usage: Mutex::default() })
     }
 
@@ -48,7 +48,7 @@ impl DescriptorQuota {
     ///
     /// # Errors
     /// [`DescriptorQuotaReached`].
-    pub fn reserve(
+    pub(crate) fn reserve(
         self: &Arc<Self>,
         principal: Principal,
         count: u64,
@@ -71,7 +71,11 @@ impl DescriptorQuota {
     }
 
     /// Takes them whatever the bounds say: they are held already.
-    pub fn reserve_unchecked(self: &Arc<Self>, principal: Principal, count: u64) -> DescriptorReservation {
+    pub(crate) fn reserve_unchecked(
+        self: &Arc<Self>,
+        principal: Principal,
+        count: u64,
+    ) -> DescriptorReservation {
         self.add(&mut self.lock(), principal, count)
     }
 
@@ -94,7 +98,7 @@ impl DescriptorQuota {
 /// Descriptors of one principal, until it is dropped.
 #[derive(Debug)]
 #[must_use = "what is dropped is given back"]
-pub struct DescriptorReservation {
+pub(crate) struct DescriptorReservation {
     quota: Arc<DescriptorQuota>,
     principal: Principal,
     count: u64,

@@ -24,12 +24,12 @@ const STEPS_MAX: u32 = 256;
 
 /// A link on the way escapes the roots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EscapesRoot;
+pub(crate) struct EscapesRoot;
 
 impl Session {
     /// A directory below a root, with links that stay in the roots replaced by where they lead. One that lies in no
     /// root, or is not there, comes back as it is.
-    pub fn locate(&self, directory: &AbsPath) -> Result<AbsPath, EscapesRoot> {
+    pub(crate) fn locate(&self, directory: &AbsPath) -> Result<AbsPath, EscapesRoot> {
         let Some((_, relative)) = find_root(&self.root_descriptors, directory.as_path()) else {
             return Ok(directory.clone());
         };

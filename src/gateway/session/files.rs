@@ -17,7 +17,7 @@ use crate::sandbox::{
 
 /// What a session's sandboxes have in common.
 #[derive(Debug, Default)]
-pub struct SharedFiles {
+pub(super) struct SharedFiles {
     held: Arc<tokio::sync::Mutex<Option<SessionFiles>>>,
     /// Sandboxes of the gateway before, which have not been asked yet.
     adopted: Mutex<Vec<Arc<Sandbox>>>,

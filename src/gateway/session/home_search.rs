@@ -80,7 +80,7 @@ const CHOSEN_MAX_BYTES: u64 = 16 << 10;
 
 /// The toolchains of a session's caller.
 #[derive(Debug, Default)]
-pub struct Toolchains {
+pub(crate) struct Toolchains {
     /// What was found.
     pub found: Vec<FoundToolchain>,
     /// Whether their programs come before the host's.

@@ -27,7 +27,7 @@ impl fmt::Display for SessionId {
 }
 
 /// A ULID after a prefix, in its canonical spelling only.
-pub fn parse_ulid(prefix: &str, text: &str) -> Option<Ulid> {
+pub(crate) fn parse_ulid(prefix: &str, text: &str) -> Option<Ulid> {
     let encoded = text.strip_prefix(prefix)?;
     let ulid = Ulid::from_string(encoded).ok()?;
     let mut canonical = [0; ulid::ULID_LEN];

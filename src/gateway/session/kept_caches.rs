@@ -26,7 +26,7 @@ const KEEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What became of a cache when its session had ended.
 #[derive(Debug)]
-pub struct KeptReport {
+pub(crate) struct KeptReport {
     /// Relative to a home.
     pub place: PathBuf,
     /// What is kept, or why nothing is.
@@ -35,7 +35,7 @@ pub struct KeptReport {
 
 /// Why what a session wrote to a cache is not kept.
 #[derive(Debug, thiserror::Error)]
-pub enum NotKept {
+pub(crate) enum NotKept {
     /// The cache is as it was before.
     #[error(transparent)]
     Keep(#[from] KeepError),
@@ -84,7 +84,7 @@ impl Session {
 
     /// Keeps what was written to kept caches. Nothing of the session runs any more. Nothing for a session without
     /// such caches.
-    pub async fn keep_caches(&self, context: &LaunchContext) -> Vec<KeptReport> {
+    pub(crate) async fn keep_caches(&self, context: &LaunchContext) -> Vec<KeptReport> {
         // What they began with is not mounted any more, and may go with the next generation.
         self.kept_caches.release().await;
         let mut reports = Vec::new();

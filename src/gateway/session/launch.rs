@@ -32,7 +32,7 @@ use crate::{
 
 /// When a sandbox was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SandboxOrigin {
+pub(crate) enum SandboxOrigin {
     /// For the one who asked.
     Started,
     /// It was up, or another one who asked at the same time has started it.
@@ -41,7 +41,7 @@ pub enum SandboxOrigin {
 
 impl Session {
     /// The sandbox that a command is to run in, started when there is none.
-    pub async fn sandbox_for(
+    pub(crate) async fn sandbox_for(
         &self,
         context: &LaunchContext,
         exec_spec: &ExecSpec,
@@ -66,7 +66,7 @@ impl Session {
     }
 
     /// Whether the sandbox that a command is to run in is up. It may be lost the moment after.
-    pub fn has_sandbox_for(&self, context: &LaunchContext, exec_spec: &ExecSpec) -> bool {
+    pub(crate) fn has_sandbox_for(&self, context: &LaunchContext, exec_spec: &ExecSpec) -> bool {
         sharing_for(context, exec_spec) == Sharing::Shared
             && self.sandboxes.launch_cell(sandbox_key(exec_spec)).get().is_some()
     }
@@ -153,12 +153,12 @@ impl Session {
     }
 
     /// Waits until the session has its files from the sandboxes that hold them.
-    pub async fn fetch_files(&self) {
+    pub(crate) async fn fetch_files(&self) {
         drop(self.files.turn().await);
     }
 
     /// Takes files and network of the session from an adopted sandbox.
-    pub fn adopt_sandbox_files(
+    pub(crate) fn adopt_sandbox_files(
         self: &Arc<Self>,
         context: &LaunchContext,
         state: &SandboxState,

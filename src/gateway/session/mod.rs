@@ -42,26 +42,26 @@ pub(crate) use descriptors::{
 };
 pub(crate) use directories::EscapesRoot;
 pub(crate) use home_search::Toolchains;
-pub use id::SessionId;
+pub(crate) use id::SessionId;
 pub(crate) use id::parse_ulid;
 pub(crate) use kept_caches::KeptReport;
 pub(crate) use launch::SandboxOrigin;
-pub use new_session::OpenError;
+pub(crate) use new_session::OpenError;
 pub(crate) use new_session::{NamedProcess, NewSession};
 pub(crate) use principal::GivenInput;
-pub use principal::{Peer, Principal};
+pub(crate) use principal::{Peer, Principal};
 pub(crate) use registry::Opened;
-pub use registry::Sessions;
+pub(crate) use registry::Sessions;
 pub(crate) use session::Closing;
-pub use session::{Lifetime, Session, WorkspaceExtent};
+pub(crate) use session::{Lifetime, Session, WorkspaceExtent};
 pub(crate) use store::{Persistence, RestoreError};
 
 /// How long the file systems of a caller's directories may take to answer, for one request.
-pub const FILESYSTEM_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const FILESYSTEM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where sandboxes are built: this host, this gateway's state.
 #[derive(Debug)]
-pub struct LaunchContext {
+pub(crate) struct LaunchContext {
     /// What the host offers.
     pub host: Arc<Host>,
     /// Where the file systems of callers are looked at.

@@ -21,7 +21,7 @@ use crate::{
 
 /// A session to be opened; every field checked for form.
 #[derive(Debug)]
-pub struct NewSession {
+pub(crate) struct NewSession {
     /// At least one.
     pub roots: Vec<AbsPath>,
     /// Directories that commands may read and never write.
@@ -54,7 +54,7 @@ pub struct NewSession {
 
 /// A process that a caller names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NamedProcess {
+pub(crate) struct NamedProcess {
     /// In the gateway's pid namespace.
     pub pid: i32,
     /// Clock ticks from boot to its start.
@@ -63,7 +63,7 @@ pub struct NamedProcess {
 
 /// Opening a session failed.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub(crate) enum OpenError {
     /// Policy refuses it.
     #[error(transparent)]
     Denied(#[from] Denial),

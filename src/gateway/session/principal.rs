@@ -22,11 +22,11 @@ impl fmt::Display for Principal {
 }
 
 /// A descriptor that came with the first byte of a connection: what a command of its caller is to read.
-pub type GivenInput = OnceLock<Arc<OwnedFd>>;
+pub(crate) type GivenInput = OnceLock<Arc<OwnedFd>>;
 
 /// The caller at the other end of a connection.
 #[derive(Debug, Clone)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// Who it is.
     pub principal: Principal,
     /// The group at connect time: with the uid, who owns what the commands write in the workspace.
@@ -48,7 +48,7 @@ impl Principal {
 
 impl Peer {
     /// Asks the kernel who made this connection, which may have brought something.
-    pub fn of(socket: &impl AsFd, given_input: &Arc<GivenInput>) -> io::Result<Self> {
+    pub(crate) fn of(socket: &impl AsFd, given_input: &Arc<GivenInput>) -> io::Result<Self> {
         let credentials = peer::credentials(socket)?;
         let principal = Principal { uid: credentials.uid };
         let (groups, process) = (peer::groups(socket)?.into(), peer::pidfd(socket)?.map(Arc::new));

@@ -40,7 +40,7 @@ const SESSION_DESCRIPTORS: u64 = 19;
 
 /// What opening did.
 #[derive(Debug)]
-pub enum Opened {
+pub(crate) enum Opened {
     /// A new session.
     New(Arc<Session>),
     /// The session that the same request had opened before.
@@ -49,7 +49,7 @@ pub enum Opened {
 
 /// The table of sessions.
 #[derive(Debug)]
-pub struct Sessions {
+pub(crate) struct Sessions {
     state: PathBuf,
     governing: Arc<Governing>,
     persistence: Persistence,
@@ -68,7 +68,7 @@ struct SessionTable {
 
 impl Sessions {
     /// An empty table. `state` is where sessions are kept; no session may reach what is `governing`.
-    pub fn new(
+    pub(crate) fn new(
         state: PathBuf,
         governing: Arc<Governing>,
         persistence: Persistence,
@@ -85,7 +85,7 @@ impl Sessions {
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn restore(&self) -> std::io::Result<RestoredSessions> {
+    pub(crate) fn restore(&self) -> std::io::Result<RestoredSessions> {
         let (mut restored, mut hung) = (RestoredSessions::default(), HashSet::new());
         for name in store::names(&self.state)? {
             match store::read(&self.state, &name, &self.governing, &mut hung) {
@@ -106,7 +106,7 @@ impl Sessions {
     ///
     /// # Errors
     /// [`OpenError`]: there is no session, and nothing of it is kept open.
-    pub async fn open(
+    pub(crate) async fn open(
         &self,
         policy: &Arc<PolicySet>,
         peer: &Peer,
@@ -184,25 +184,25 @@ impl Sessions {
     }
 
     /// The caller's session of that id. `None` for a malformed, unknown or foreign one, without a difference.
-    pub fn find(&self, principal: Principal, id: &str) -> Option<Arc<Session>> {
+    pub(crate) fn find(&self, principal: Principal, id: &str) -> Option<Arc<Session>> {
         let id = SessionId::parse(id)?;
         self.lock().by_id.get(&id).filter(|session| session.principal == principal).cloned()
     }
 
     /// The caller's open session of that name, which is about to be used.
-    pub fn find_named(&self, principal: Principal, name: &str) -> Option<Arc<Session>> {
+    pub(crate) fn find_named(&self, principal: Principal, name: &str) -> Option<Arc<Session>> {
         let session = self.lock().find_named(principal, Some(name))?;
         session.unused_since.reset();
         Some(session)
     }
 
     /// The caller's sessions, oldest first.
-    pub fn list(&self, principal: Principal) -> Vec<Arc<Session>> {
+    pub(crate) fn list(&self, principal: Principal) -> Vec<Arc<Session>> {
         self.lock().by_id.values().filter(|session| session.principal == principal).cloned().collect()
     }
 
     /// Held by a request of this principal that may come again, until it is known what became of it.
-    pub async fn creation_lock(&self, principal: Principal) -> tokio::sync::OwnedMutexGuard<()> {
+    pub(crate) async fn creation_lock(&self, principal: Principal) -> tokio::sync::OwnedMutexGuard<()> {
         let lock = {
             let mut locks = self.creation_locks.lock().expect("no code panics while it holds the turns");
             locks.retain(|_, lock| Arc::strong_count(lock) > 1);
@@ -212,17 +212,17 @@ impl Sessions {
     }
 
     /// How many there are.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.lock().by_id.len()
     }
 
     /// All sessions.
-    pub fn all(&self) -> Vec<Arc<Session>> {
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         self.lock().by_id.values().cloned().collect()
     }
 
     /// Takes a session out of the table: its id is unknown from here on.
-    pub fn remove(&self, session: &Session) {
+    pub(crate) fn remove(&self, session: &Session) {
         let mut table = self.lock();
         table.by_id.remove(&session.id);
         if let Some(request_id) = &session.request_id {
@@ -245,7 +245,7 @@ impl Sessions {
 
 /// What came of the files of a gateway's sessions.
 #[derive(Debug, Default)]
-pub struct RestoredSessions {
+pub(crate) struct RestoredSessions {
     /// Open again.
     pub sessions: Vec<Arc<Session>>,
     /// Left as they are: the files' names, and the reasons.

@@ -36,7 +36,7 @@ pub(super) type LaunchCell = OnceCell<Result<Arc<Sandbox>, Arc<StartError>>>;
 
 /// A session's sandboxes.
 #[derive(Debug, Default)]
-pub struct Sandboxes {
+pub(crate) struct Sandboxes {
     shared: Mutex<HashMap<SandboxKey, Arc<LaunchCell>>>,
     /// What runs there goes on, and nothing new comes: found after a restart in addition to another one for the same
     /// commands, or without their gates.
@@ -73,7 +73,7 @@ impl Sandboxes {
     }
 
     /// Adds a shared sandbox that another gateway has launched.
-    pub fn adopt(&self, state: &SandboxState, sandbox: Arc<Sandbox>) {
+    pub(crate) fn adopt(&self, state: &SandboxState, sandbox: Arc<Sandbox>) {
         match self.lock().entry(key_of(state)) {
             Entry::Vacant(place) => {
                 place.insert(Arc::new(OnceCell::new_with(Some(Ok(sandbox)))));
@@ -83,7 +83,7 @@ impl Sandboxes {
     }
 
     /// Ends all of them. Returns when nothing of them is left.
-    pub async fn shut_down(&self, grace: Duration) {
+    pub(crate) async fn shut_down(&self, grace: Duration) {
         let cells: Vec<_> = self.lock().drain().map(|(_, cell)| cell).collect();
         let extra = std::mem::take(&mut *self.lock_extra());
         let mut ending = tokio::task::JoinSet::new();
@@ -94,7 +94,7 @@ impl Sandboxes {
     }
 
     /// Kills all of them: their terminals are lost.
-    pub async fn kill(&self) {
+    pub(crate) async fn kill(&self) {
         let shared: Vec<_> = self.lock().values().filter_map(|cell| cell.get()?.clone().ok()).collect();
         let extra = self.lock_extra().clone();
         let mut killing = tokio::task::JoinSet::new();

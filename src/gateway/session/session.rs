@@ -33,7 +33,7 @@ use crate::{
 
 /// When a session ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lifetime {
+pub(crate) enum Lifetime {
     /// Never.
     Explicit,
     /// With a process: the one that made the connection on which it was created, or another one of the same user.
@@ -42,7 +42,7 @@ pub enum Lifetime {
 
 /// A session.
 #[derive(Debug)]
-pub struct Session {
+pub(crate) struct Session {
     /// Its id.
     pub id: SessionId,
     /// Who opened it: the only one for whom it exists.
@@ -116,41 +116,41 @@ pub struct Session {
 
 impl Session {
     /// The keys of the caller's git configuration that were left out.
-    pub fn git_left_out(&self) -> &[String] {
+    pub(crate) fn git_left_out(&self) -> &[String] {
         self.git_configuration.as_ref().map(|configuration| &configuration.left_out[..]).unwrap_or_default()
     }
 
     /// A directory that the caller named, with a root's own name in place of the one that the caller has for it.
-    pub fn resolve(&self, directory: &AbsPath) -> AbsPath {
+    pub(crate) fn resolve(&self, directory: &AbsPath) -> AbsPath {
         rebase(directory, &self.named_roots)
     }
 
     /// The name that the caller has for a directory, where links lead to it: the one of its shell, which `pwd` prints.
-    pub fn callers_name(&self, directory: &AbsPath) -> Option<AbsPath> {
+    pub(crate) fn callers_name(&self, directory: &AbsPath) -> Option<AbsPath> {
         let linked = self.named_roots.iter().filter(|one| one.requested != one.real);
         linked.filter_map(|one| directory.rebase(&one.real, &one.requested)).next()
     }
 
     /// The directories that the caller names by way of links, by both names.
-    pub fn linked_names(&self) -> Vec<NamedDirectory> {
+    pub(crate) fn linked_names(&self) -> Vec<NamedDirectory> {
         let linked = self.named_roots.iter().filter(|one| one.requested != one.real);
         let path = |path: &AbsPath| path.as_path().to_owned();
         linked.map(|one| NamedDirectory { name: path(&one.requested), real: path(&one.real) }).collect()
     }
 
     /// As whom sockets of the host are connected to for its commands.
-    pub fn host_socket_caller(&self) -> HostSocketCaller {
+    pub(crate) fn host_socket_caller(&self) -> HostSocketCaller {
         let agent = self.ssh_agent.as_ref().map(|agent| agent.as_path().to_owned());
         HostSocketCaller { rights: self.rights.clone(), agent }
     }
 
     /// The roots that commands may write to, as far as the profile lets them.
-    pub fn writable_roots(&self) -> impl Iterator<Item = &AbsPath> {
+    pub(crate) fn writable_roots(&self) -> impl Iterator<Item = &AbsPath> {
         self.roots_where(|role| role != RootRole::ReadOnly)
     }
 
     /// The roots that commands may only read.
-    pub fn read_only_roots(&self) -> impl Iterator<Item = &AbsPath> {
+    pub(crate) fn read_only_roots(&self) -> impl Iterator<Item = &AbsPath> {
         self.roots_where(|role| role == RootRole::ReadOnly)
     }
 
@@ -159,13 +159,13 @@ impl Session {
     }
 
     /// The toolchains of its caller's home. The first call looks for them, on file systems that the caller chooses.
-    pub fn toolchains(&self, governing: &Governing) -> &Toolchains {
+    pub(crate) fn toolchains(&self, governing: &Governing) -> &Toolchains {
         self.toolchains
             .get_or_init(|| home_search::find_toolchains(&self.rights, &self.root_descriptors, governing))
     }
 
     /// The toolchains, where they were looked for.
-    pub fn known_toolchains(&self) -> Option<&Toolchains> {
+    pub(crate) fn known_toolchains(&self) -> Option<&Toolchains> {
         self.toolchains.get()
     }
 
@@ -198,22 +198,22 @@ impl Session {
     }
 
     /// How long nothing has run in it, as far as those who call this have seen.
-    pub fn unused_for(&self, live_terminals: u32) -> Duration {
+    pub(crate) fn unused_for(&self, live_terminals: u32) -> Duration {
         self.unused_since.observe(live_terminals)
     }
 
     /// Refuses roots that reach what governs commands.
-    pub fn check_roots(&self, governing: &Governing) -> Result<(), GoverningError> {
+    pub(crate) fn check_roots(&self, governing: &Governing) -> Result<(), GoverningError> {
         governing.check(&self.root_descriptors.iter().map(roots::visible).collect::<Vec<_>>())
     }
 
     /// Its roots that are there.
-    pub fn open_roots(&self) -> &[Root] {
+    pub(crate) fn open_roots(&self) -> &[Root] {
         &self.root_descriptors
     }
 
     /// Comes in to create something; refused when the closing has begun.
-    pub fn enter(self: &Arc<Self>) -> Option<SessionGuard> {
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<SessionGuard> {
         let mut inside = self.close_barrier.state();
         if inside.closing {
             return None;
@@ -224,7 +224,7 @@ impl Session {
 
     /// Lets nobody in any more, and waits until those inside have left. The first who calls this is to do the
     /// closing; the others may wait for [`Session::wait_closed`].
-    pub async fn begin_close(&self) -> Closing {
+    pub(crate) async fn begin_close(&self) -> Closing {
         let role = {
             let mut inside = self.close_barrier.state();
             self.close_barrier.shut.cancel();
@@ -249,24 +249,24 @@ impl Session {
     }
 
     /// Waits until the closing has begun.
-    pub async fn wait_closing(&self) {
+    pub(crate) async fn wait_closing(&self) {
         self.close_barrier.shut.cancelled().await;
     }
 
     /// Says that nothing is left.
-    pub fn mark_closed(&self) {
+    pub(crate) fn mark_closed(&self) {
         self.close_barrier.closed.cancel();
     }
 
     /// Waits until nothing is left.
-    pub async fn wait_closed(&self) {
+    pub(crate) async fn wait_closed(&self) {
         self.close_barrier.closed.cancelled().await;
     }
 }
 
 /// Who does the closing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Closing {
+pub(crate) enum Closing {
     /// The one who asked.
     Yours,
     /// Another one.
@@ -295,7 +295,7 @@ impl CloseBarrier {
 
 /// A call that creates something in a session. The closing waits for it.
 #[derive(Debug)]
-pub struct SessionGuard(Arc<Session>);
+pub(crate) struct SessionGuard(Arc<Session>);
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
@@ -342,7 +342,7 @@ pub(super) fn rebase(directory: &AbsPath, named: &[NamedRoot]) -> AbsPath {
 
 /// How much of what lies around the first directory belongs to a session's workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum WorkspaceExtent {
+pub(crate) enum WorkspaceExtent {
     /// Nothing.
     #[default]
     Named,
@@ -352,7 +352,7 @@ pub enum WorkspaceExtent {
 
 /// What became of the repository around a session's first directory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum RepositoryOutcome {
+pub(crate) enum RepositoryOutcome {
     /// Nobody asked, or there is none.
     #[default]
     None,
@@ -369,7 +369,7 @@ pub enum RepositoryOutcome {
 
 impl RepositoryOutcome {
     /// For the caller; `None` where there is nothing to say.
-    pub fn to_report(&self) -> Option<Repository> {
+    pub(crate) fn to_report(&self) -> Option<Repository> {
         match self {
             Self::None => None,
             Self::Taken { worktree, git_directory } => Some(Repository {

@@ -48,7 +48,7 @@ use crate::{
 
 /// Whether sessions are stored in files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Persistence {
+pub(crate) enum Persistence {
     /// In files of the state directory.
     InFiles,
     /// Not at all: they end with this process.
@@ -57,7 +57,7 @@ pub enum Persistence {
 
 /// A session cannot be restored from its file.
 #[derive(Debug, thiserror::Error)]
-pub enum RestoreError {
+pub(crate) enum RestoreError {
     /// The file cannot be used.
     #[error("the session's record")]
     Record(#[from] StatefileError),
@@ -328,7 +328,7 @@ impl Session {
     ///
     /// # Errors
     /// When the host cannot tell.
-    pub fn reopen_owner(&self) -> io::Result<Option<OwnedFd>> {
+    pub(crate) fn reopen_owner(&self) -> io::Result<Option<OwnedFd>> {
         self.owner_process.as_ref().map_or(Ok(None), ProcessIdentity::open)
     }
 }

@@ -42,7 +42,7 @@ const EMPTY_GRACE: Duration = Duration::ZERO;
 
 /// What has become of the sandboxes of the gateway before.
 #[derive(Debug)]
-pub struct SandboxStatuses {
+pub(crate) struct SandboxStatuses {
     /// Adopted.
     pub alive: HashSet<String>,
     /// Left as they are: they may be alive.
@@ -54,7 +54,7 @@ pub struct SandboxStatuses {
 
 /// What has become of sandboxes that were not looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UncheckedSandboxes {
+pub(crate) enum UncheckedSandboxes {
     /// There are none: all were looked at.
     Gone,
     /// They are as they were.
@@ -64,7 +64,7 @@ pub enum UncheckedSandboxes {
 impl SandboxStatuses {
     /// Has the statuses of no sandbox yet.
     #[must_use]
-    pub fn new(unchecked: UncheckedSandboxes) -> Self {
+    pub(crate) fn new(unchecked: UncheckedSandboxes) -> Self {
         Self { alive: HashSet::new(), unknown: HashSet::new(), gone: HashSet::new(), unchecked }
     }
 
@@ -76,7 +76,7 @@ impl SandboxStatuses {
 
 /// A sandbox cannot be adopted. It is left as it was.
 #[derive(Debug, thiserror::Error)]
-pub enum AdoptError {
+pub(crate) enum AdoptError {
     /// What it calls a terminal has no terminal's id.
     #[error("{0:?} is no terminal's id")]
     Id(String),
@@ -97,7 +97,7 @@ impl Terminals {
     ///
     /// # Errors
     /// [`AdoptError`]: nothing was adopted.
-    pub fn adopt(
+    pub(crate) fn adopt(
         self: &Arc<Self>,
         session: &Arc<Session>,
         mut found: AdoptableSandbox,
@@ -173,7 +173,7 @@ impl Terminals {
     ///
     /// # Errors
     /// [`TerminalLogError`]: some may be missing. The file was put aside.
-    pub fn adopt_log(&self, session: &Session) -> Result<(), TerminalLogError> {
+    pub(crate) fn adopt_log(&self, session: &Session) -> Result<(), TerminalLogError> {
         self.logs.adopt(session.id).1
     }
 
@@ -181,13 +181,13 @@ impl Terminals {
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn remove_stale_logs(&self, sessions: &HashSet<String>) -> io::Result<Vec<String>> {
+    pub(crate) fn remove_stale_logs(&self, sessions: &HashSet<String>) -> io::Result<Vec<String>> {
         self.logs.remove_stale(sessions)
     }
 
     /// Adopts what stands in a session's terminal log and was not found in a sandbox, after all sandboxes were looked at. The
     /// commands of those that are gone have ended with them; how many that were.
-    pub fn adopt_ended(
+    pub(crate) fn adopt_ended(
         self: &Arc<Self>,
         session: &Arc<Session>,
         statuses: &SandboxStatuses,

@@ -167,7 +167,7 @@ impl Terminals {
 
     /// Answers a question. Of many who answer, one succeeds. An approval counts when it is in the journal; a denial
     /// counts in any case. Once begun, it is done even when the caller goes away.
-    pub async fn resolve(
+    pub(crate) async fn resolve(
         self: &Arc<Self>,
         id: ApprovalId,
         answer: Answer,
@@ -218,7 +218,7 @@ fn asked_action(
 }
 
 /// Records the end of questions that end without an answer.
-pub fn approval_observer(recorder: Recorder) -> ApprovalObserver {
+pub(crate) fn approval_observer(recorder: Recorder) -> ApprovalObserver {
     ApprovalObserver(Box::new(move |approval| {
         if let Some(record) = records::approval_ended(approval) {
             recorder.record_best_effort(&record);

@@ -36,7 +36,7 @@ use crate::{
 
 /// Whether more input may come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndOfInput {
+pub(crate) enum EndOfInput {
     /// Close stdin after this.
     AfterThis,
     /// More may come.
@@ -45,7 +45,7 @@ pub enum EndOfInput {
 
 impl Terminal {
     /// Sends a signal to the main process's group.
-    pub async fn signal(&self, signal: i32) -> Result<(), OperationError> {
+    pub(crate) async fn signal(&self, signal: i32) -> Result<(), OperationError> {
         let sandbox = self.running().await?;
         self.recorder.record_or_count(&records::signal_sent(self.subject(), signal));
         answered(sandbox.signal(self.id.to_string(), signal).await)
@@ -56,7 +56,7 @@ impl Terminal {
     ///
     /// # Errors
     /// [`OperationError::LineRunning`]: while a line runs in a kept shell, the input is the line's.
-    pub async fn write(
+    pub(crate) async fn write(
         &self,
         offset: Option<u64>,
         data: Bytes,
@@ -89,7 +89,7 @@ impl Terminal {
     }
 
     /// Changes the size of a pseudo-terminal; its foreground process group gets SIGWINCH.
-    pub async fn resize(&self, size: PtySize) -> Result<(), OperationError> {
+    pub(crate) async fn resize(&self, size: PtySize) -> Result<(), OperationError> {
         if self.pty_size().is_none() {
             return Err(OperationError::NoPty);
         }
@@ -128,7 +128,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The forwarded connections of a gateway.
 #[derive(Debug, Default)]
-pub struct Forwards {
+pub(crate) struct Forwards {
     open: Mutex<HashMap<Principal, usize>>,
 }
 
@@ -171,7 +171,7 @@ impl Forwards {
     ///
     /// # Errors
     /// [`ForwardError`].
-    pub async fn connect(
+    pub(crate) async fn connect(
         self: &Arc<Self>,
         terminal: &Terminal,
         port: u16,
@@ -228,7 +228,7 @@ impl Forwards {
 
 /// An open connection to a port inside. Its end is in the journal.
 #[derive(Debug)]
-pub struct Forwarded {
+pub(crate) struct Forwarded {
     /// To the program inside.
     pub stream: TcpStream,
     /// What has gone through it.
@@ -237,7 +237,7 @@ pub struct Forwarded {
 
 /// Counts what goes through a connection, and writes that down when it is dropped.
 #[derive(Debug)]
-pub struct Traffic {
+pub(crate) struct Traffic {
     record: ForwardEndedRecord,
     began: Instant,
     recorder: Recorder,
@@ -246,12 +246,12 @@ pub struct Traffic {
 
 impl Traffic {
     /// Bytes from the caller.
-    pub fn sent(&mut self, bytes: usize) {
+    pub(crate) fn sent(&mut self, bytes: usize) {
         self.record.sent_bytes += bytes as u64;
     }
 
     /// Bytes to the caller.
-    pub fn received(&mut self, bytes: usize) {
+    pub(crate) fn received(&mut self, bytes: usize) {
         self.record.received_bytes += bytes as u64;
     }
 }

@@ -12,7 +12,7 @@ use crate::{
 
 /// Counts that only go up.
 #[derive(Debug, Default)]
-pub struct TerminalCounters {
+pub(crate) struct TerminalCounters {
     /// Sessions that were opened.
     pub sessions_opened: Counter,
     /// Sessions that were not opened, by reason.
@@ -69,7 +69,7 @@ pub struct TerminalCounters {
 
 /// How long the steps of a create took, where they were taken.
 #[derive(Debug, Default)]
-pub struct CreateTimings {
+pub(crate) struct CreateTimings {
     /// Policy judged.
     pub judge: Histogram,
     /// A sandbox was brought up.
@@ -84,7 +84,7 @@ pub struct CreateTimings {
 
 /// What set an end in motion, counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CountedCause(pub ExitCause);
+pub(crate) struct CountedCause(pub ExitCause);
 
 impl Label for CountedCause {
     const ALL: &'static [Self] = &[
@@ -115,7 +115,7 @@ impl Label for CountedCause {
 
 impl TerminalCounters {
     /// Ended, however.
-    pub fn finished(&self) -> u64 {
+    pub(crate) fn finished(&self) -> u64 {
         self.ended.read().map(|(_, count)| count).sum()
     }
 }

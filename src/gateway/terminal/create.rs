@@ -47,7 +47,10 @@ use crate::{
 impl Terminals {
     /// Creates a terminal, or finds the one that the same request created. A caller that goes away meanwhile has
     /// either the one terminal of its request id, or none.
-    pub async fn create(self: &Arc<Self>, requested: Requested) -> Result<Arc<Terminal>, Arc<CreateError>> {
+    pub(crate) async fn create(
+        self: &Arc<Self>,
+        requested: Requested,
+    ) -> Result<Arc<Terminal>, Arc<CreateError>> {
         let (this, undo) = (self.clone(), self.clone());
         let (caller, _guard) = CallerGuard::begin(requested.time_limit);
         match requested.request_id.clone() {

@@ -60,7 +60,7 @@ enum EnforceWhen {
 
 impl Terminal {
     /// Begins to stop the command: it ends, whatever its supervisor does. That it has ended is no error.
-    pub async fn kill(self: &Arc<Self>, grace: Option<Duration>) -> Result<(), OperationError> {
+    pub(crate) async fn kill(self: &Arc<Self>, grace: Option<Duration>) -> Result<(), OperationError> {
         self.stop(grace, StopCause::Killed, KillReason::Kill).await
     }
 
@@ -208,7 +208,7 @@ async fn force_kill(terminal: &Arc<Terminal>, when: EnforceWhen) {
 impl Terminals {
     /// Stops the command if it runs, and frees everything. Answers when nothing is left. Of many who ask, one
     /// succeeds. Once begun, it is done even when the caller goes away.
-    pub async fn release(
+    pub(crate) async fn release(
         self: &Arc<Self>,
         terminal: &Arc<Terminal>,
         grace: Option<Duration>,
@@ -273,7 +273,7 @@ impl Terminals {
     }
 
     /// Releases finished terminals that nobody has released for that long.
-    pub async fn collect_finished(self: &Arc<Self>, finished_for: Duration) {
+    pub(crate) async fn collect_finished(self: &Arc<Self>, finished_for: Duration) {
         let is_old =
             |terminal: &Arc<Terminal>| terminal.finished_at().is_some_and(|at| at.elapsed() >= finished_for);
         for terminal in self.registry.all().into_iter().filter(is_old) {
@@ -303,7 +303,7 @@ impl Terminals {
     }
 
     /// Commands that wait for their readers go on waiting when this gateway ends.
-    pub fn leave_holds(&self) {
+    pub(crate) fn leave_holds(&self) {
         for terminal in self.registry.all() {
             terminal.holds.leave();
         }
@@ -311,13 +311,13 @@ impl Terminals {
 
     /// Ends what was run for one call each, but for what is resumable: its caller cannot come back to it. Answers when all of it is
     /// gone.
-    pub async fn end_runs(self: &Arc<Self>) {
+    pub(crate) async fn end_runs(self: &Arc<Self>) {
         let is_run = |terminal: &Arc<Terminal>| terminal.spec.backpressure == Backpressure::ForRun;
         self.release_all(self.registry.all().into_iter().filter(is_run), None, StopCause::Killed).await;
     }
 
     /// How many commands run.
-    pub fn live_count(&self) -> u64 {
+    pub(crate) fn live_count(&self) -> u64 {
         let runs = |terminal: &&Arc<Terminal>| matches!(terminal.stage(), Stage::Running);
         self.registry.all().iter().filter(runs).count() as u64
     }

@@ -30,7 +30,7 @@ use crate::{
 
 /// Creating a terminal failed.
 #[derive(Debug, thiserror::Error)]
-pub enum CreateError {
+pub(crate) enum CreateError {
     /// The gateway is going down.
     #[error("the gateway is draining")]
     Draining,
@@ -88,11 +88,11 @@ impl CreateError {
 /// The terminal has been released, or another call is releasing it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the terminal is gone")]
-pub struct TerminalReleased;
+pub(crate) struct TerminalReleased;
 
 /// An operation on a terminal failed.
 #[derive(Debug, thiserror::Error)]
-pub enum OperationError {
+pub(crate) enum OperationError {
     /// It is not there any more, or never started.
     #[error(transparent)]
     Released(#[from] TerminalReleased),
@@ -130,7 +130,7 @@ pub enum OperationError {
 
 /// Why a port is not forwarded.
 #[derive(Debug, thiserror::Error)]
-pub enum ForwardError {
+pub(crate) enum ForwardError {
     /// The terminal's command does not run.
     #[error(transparent)]
     Terminal(#[from] OperationError),
@@ -156,7 +156,7 @@ pub enum ForwardError {
 
 /// A line was not run.
 #[derive(Debug, thiserror::Error)]
-pub enum RunLineError {
+pub(crate) enum RunLineError {
     /// The shell cannot be asked or typed into.
     #[error(transparent)]
     Operation(#[from] OperationError),
@@ -195,7 +195,7 @@ pub enum RunLineError {
 
 /// Why a terminal's screen is not shown.
 #[derive(Debug, thiserror::Error)]
-pub enum ScreenAccessError {
+pub(crate) enum ScreenAccessError {
     /// It has no pseudo-terminal.
     #[error("the terminal has pipes and not a pseudo-terminal")]
     NoPty,
@@ -212,7 +212,7 @@ pub enum ScreenAccessError {
 
 /// A request was not approved.
 #[derive(Debug, thiserror::Error)]
-pub enum ApprovalError {
+pub(crate) enum ApprovalError {
     /// A person must approve it first, and the caller does not wait.
     #[error("{0}: a person must approve it first, by the id {1}")]
     Required(Box<ApprovalQuestion>, ApprovalId),
@@ -255,7 +255,7 @@ fn comment(answer: &Answer) -> String {
 
 /// An answer to an approval request was not accepted.
 #[derive(Debug, thiserror::Error)]
-pub enum ResolveApprovalError {
+pub(crate) enum ResolveApprovalError {
     /// There is nothing to answer, or not for this caller.
     #[error(transparent)]
     Resolve(#[from] ApprovalResolveError),
@@ -266,7 +266,7 @@ pub enum ResolveApprovalError {
 
 /// Opening a session failed.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenSessionError {
+pub(crate) enum OpenSessionError {
     /// It may not be, or cannot be.
     #[error(transparent)]
     Open(#[from] OpenError),

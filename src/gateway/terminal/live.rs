@@ -26,7 +26,7 @@ const VALUES_MAX: usize = 256;
 
 /// What is there once the command runs.
 #[derive(Debug)]
-pub struct Live {
+pub(crate) struct Live {
     /// As the supervisor saw it.
     pub started: Started,
     /// The ring of stdout, or of the merged output.
@@ -42,11 +42,11 @@ pub struct Live {
 /// What masks the output of a command. Secrets that its requests are given may change while it runs: their values are added, and none is
 /// taken away.
 #[derive(Debug)]
-pub struct LiveMasker(Mutex<Masker>);
+pub(crate) struct LiveMasker(Mutex<Masker>);
 
 /// Why a value is not masked in a command's output.
 #[derive(Debug, thiserror::Error)]
-pub enum LiveMaskError {
+pub(crate) enum LiveMaskError {
     /// There are too many.
     #[error("its output is masked by {VALUES_MAX} values already")]
     TooMany,
@@ -57,17 +57,17 @@ pub enum LiveMaskError {
 
 impl LiveMasker {
     /// Masks what it is known to have when it begins.
-    pub fn new(masker: Masker) -> Self {
+    pub(crate) fn new(masker: Masker) -> Self {
         Self(Mutex::new(masker))
     }
 
     /// What is masked now.
-    pub fn current(&self) -> Masker {
+    pub(crate) fn current(&self) -> Masker {
         self.lock().clone()
     }
 
     /// Whether anything is.
-    pub fn masks_any(&self) -> bool {
+    pub(crate) fn masks_any(&self) -> bool {
         self.lock().count() > 0
     }
 
@@ -75,7 +75,7 @@ impl LiveMasker {
     ///
     /// # Errors
     /// [`LiveMaskError`].
-    pub fn add(&self, value: &[u8]) -> Result<(), LiveMaskError> {
+    pub(crate) fn add(&self, value: &[u8]) -> Result<(), LiveMaskError> {
         let mut masker = self.lock();
         if masker.has(value) {
             return Ok(());

@@ -111,7 +111,7 @@ pub(in crate::terminal) struct AdoptedMetadata {
 
 /// The metadata of a terminal cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum MetadataError {
+pub(crate) enum MetadataError {
     /// It is no such record.
     #[error("the metadata of a terminal cannot be decoded")]
     Malformed(#[from] prost::DecodeError),

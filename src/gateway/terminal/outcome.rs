@@ -27,7 +27,7 @@ const ENDED_NAMES_MAX: usize = 8;
 const ENDED_NAME_MAX_BYTES: usize = 64;
 
 /// The outcome of a command whose end the supervisor saw.
-pub fn reported(exit: &Exit) -> Outcome {
+pub(crate) fn reported(exit: &Exit) -> Outcome {
     let end = exit.end.map(|end| match end {
         exit::End::Code(code) => outcome::End::ExitCode(code),
         exit::End::Signal(number) => outcome::End::Signal(signal::name(number)),
@@ -78,7 +78,7 @@ fn shown_name(name: &[u8]) -> String {
 /// The outcome of a command that went with its sandbox: nobody saw its end, so that there is no code. The cause is what it
 /// was being ended for, if it was. The kernel had ended every process of the sandbox before this was known, but for those
 /// that are counted as survivors.
-pub fn lost(
+pub(crate) fn lost(
     started: Option<&Started>,
     end_cause: Option<ExitCause>,
     survivors: u32,
@@ -108,7 +108,7 @@ fn cause(exit: &Exit) -> ExitCause {
 }
 
 /// The cause of a stop that we began.
-pub fn cause_of_stop(cause: StopCause) -> Option<ExitCause> {
+pub(crate) fn cause_of_stop(cause: StopCause) -> Option<ExitCause> {
     match cause {
         StopCause::Killed => Some(ExitCause::Killed),
         StopCause::TimeLimit => Some(ExitCause::TimeLimit),
@@ -123,7 +123,7 @@ fn nanoseconds(since_epoch: u64) -> SystemTime {
 }
 
 /// A moment, in the protocol's words.
-pub fn timestamp(at: SystemTime) -> prost_types::Timestamp {
+pub(crate) fn timestamp(at: SystemTime) -> prost_types::Timestamp {
     at.into()
 }
 

@@ -36,7 +36,7 @@ const IN_FLIGHT_BYTES_MAX: u64 = 4 << 20;
 
 /// Reading output failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum OutputReadError {
+pub(crate) enum OutputReadError {
     /// The terminal has no such stream.
     #[error("stdout and stderr of this terminal are one stream")]
     NotSplit,
@@ -56,7 +56,7 @@ impl From<&OutputReadError> for Reason {
 
 /// What is retained at one moment.
 #[derive(Debug)]
-pub struct Retained {
+pub(crate) struct Retained {
     /// At most the terminal's limit.
     pub data: Bytes,
     /// The offset of the first byte.
@@ -69,7 +69,7 @@ pub struct Retained {
 
 /// Whether a stream goes on while the command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Follow {
+pub(crate) enum Follow {
     /// Until the end.
     UntilEnd,
     /// Only what is held now.
@@ -78,7 +78,7 @@ pub enum Follow {
 
 /// A part of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OutputPiece {
+pub(crate) enum OutputPiece {
     /// Bytes.
     Data {
         /// The offset of the first one.
@@ -97,7 +97,7 @@ pub enum OutputPiece {
 
 impl Terminal {
     /// The last bytes of the output, at most the terminal's limit.
-    pub fn retained(&self, channel: Channel) -> Result<Retained, OutputReadError> {
+    pub(crate) fn retained(&self, channel: Channel) -> Result<Retained, OutputReadError> {
         // The stage before the ring: of a finished terminal everything is there.
         let stage = self.stage();
         let Some(ring) = self.ring(channel)? else {
@@ -111,7 +111,7 @@ impl Terminal {
     }
 
     /// Bytes of a stream from the start, and the oldest one still held: (oldest, next).
-    pub fn offsets(&self, channel: Channel) -> Option<(u64, u64)> {
+    pub(crate) fn offsets(&self, channel: Channel) -> Option<(u64, u64)> {
         let ring = self.ring(channel).ok()??;
         let head = ring.head();
         Some((ring.tail().min(head), head))
@@ -144,7 +144,7 @@ impl Terminal {
 
 /// A place in one stream of a terminal.
 #[derive(Debug)]
-pub struct Cursor {
+pub(crate) struct Cursor {
     terminal: Arc<Terminal>,
     channel: Channel,
     offset: u64,
@@ -157,13 +157,17 @@ pub struct Cursor {
 impl Cursor {
     /// At an offset; one before the oldest byte held gives a gap first, one past the end waits. Of a stream that the
     /// command waits for, the first cursor holds it.
-    pub fn new(terminal: Arc<Terminal>, channel: Channel, offset: u64) -> Result<Self, OutputReadError> {
+    pub(crate) fn new(
+        terminal: Arc<Terminal>,
+        channel: Channel,
+        offset: u64,
+    ) -> Result<Self, OutputReadError> {
         terminal.ring(channel)?;
         Ok(Self::acquire_hold(terminal, channel, offset, ReaderKind::Stream))
     }
 
     /// At an offset, as [`Self::new`]; the command never waits for it.
-    pub fn without_hold(
+    pub(crate) fn without_hold(
         terminal: Arc<Terminal>,
         channel: Channel,
         offset: u64,
@@ -173,7 +177,7 @@ impl Cursor {
     }
 
     /// The run's cursors: at these offsets of stdout and stderr, holding every stream.
-    pub fn for_run(terminal: &Arc<Terminal>, offsets: [u64; 2]) -> Vec<Self> {
+    pub(crate) fn for_run(terminal: &Arc<Terminal>, offsets: [u64; 2]) -> Vec<Self> {
         let split = terminal.live().is_some_and(|live| live.stderr.is_some());
         let at = |channel, offset| Self::acquire_hold(terminal.clone(), channel, offset, ReaderKind::Run);
         let stdout = at(Channel::Stdout, offsets[0]);
@@ -186,17 +190,17 @@ impl Cursor {
     }
 
     /// Which stream.
-    pub fn channel(&self) -> Channel {
+    pub(crate) fn channel(&self) -> Channel {
         self.channel
     }
 
     /// Where it is.
-    pub fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
     /// The next piece that is there already.
-    pub async fn try_next(&mut self) -> Result<Option<OutputPiece>, OutputReadError> {
+    pub(crate) async fn try_next(&mut self) -> Result<Option<OutputPiece>, OutputReadError> {
         if let Some(chunk) = self.queued.take() {
             return Ok(Some(chunk));
         }
@@ -251,7 +255,7 @@ impl Cursor {
     }
 
     /// Asks to be woken at the ring's next change. True when there is something to read already.
-    pub fn arm(&self) -> bool {
+    pub(crate) fn arm(&self) -> bool {
         match self.terminal.ring(self.channel) {
             Ok(Some(ring)) => {
                 ring.arm();
@@ -263,7 +267,7 @@ impl Cursor {
 
     /// The next piece; `None` at the end of the stream: the command has ended and everything was read, or the
     /// terminal was released, or there is no more now and the stream does not follow.
-    pub async fn next(&mut self, follow: Follow) -> Result<Option<OutputPiece>, OutputReadError> {
+    pub(crate) async fn next(&mut self, follow: Follow) -> Result<Option<OutputPiece>, OutputReadError> {
         let terminal = self.terminal.clone();
         loop {
             let changed = terminal.progress().notified();

@@ -124,7 +124,7 @@ impl Terminals {
     ///
     /// # Errors
     /// [`PoolError`].
-    pub async fn on_large_request_pool<T: Send + 'static>(
+    pub(crate) async fn on_large_request_pool<T: Send + 'static>(
         &self,
         uid: u32,
         work: impl FnOnce() -> T + Send + 'static,
@@ -141,7 +141,7 @@ impl Terminals {
     ///
     /// # Errors
     /// When the file systems of the caller do not answer.
-    pub async fn explain(&self, requested: &Requested) -> Result<Explanation, PoolError> {
+    pub(crate) async fn explain(&self, requested: &Requested) -> Result<Explanation, PoolError> {
         let (policy, program_cache) = (self.policy.current(), self.program_cache.clone());
         let (session, mut request) = (requested.session.clone(), requested.request.clone());
         let (uid, governing) = (session.principal.uid, self.launch_context.governing.clone());

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Lines that wait for their turn in one kept shell.
-pub const MAX_QUEUED_LINES: u32 = 16;
+pub(crate) const MAX_QUEUED_LINES: u32 = 16;
 
 /// Caps. At a cap, a create is refused with RESOURCE_EXHAUSTED; what lives goes on, and can be killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -113,7 +113,7 @@ labels! {
 
 /// A cap that is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub struct QuotaReached {
+pub(crate) struct QuotaReached {
     /// Which one.
     pub limit: LimitName,
     /// The cap.
@@ -149,7 +149,7 @@ const SANDBOX_DESCRIPTORS: u64 = 8;
 
 /// What one session or principal has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct QuotaUsage {
+pub(crate) struct QuotaUsage {
     /// Terminals whose command runs or is being started.
     pub live: u32,
     /// Terminals that are not released.
@@ -160,7 +160,7 @@ pub struct QuotaUsage {
 
 /// Whether a terminal has a sandbox for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OwnSandbox {
+pub(crate) enum OwnSandbox {
     /// It has: it holds secrets.
     Yes,
     /// It shares its session's.
@@ -176,7 +176,7 @@ fn descriptor_count(sandbox: OwnSandbox) -> u64 {
 
 /// Tracks what sessions and principals use.
 #[derive(Debug)]
-pub struct QuotaTracker {
+pub(crate) struct QuotaTracker {
     quotas: Quotas,
     descriptors: Arc<DescriptorQuota>,
     usage: Mutex<UsageTable>,
@@ -190,12 +190,12 @@ struct UsageTable {
 
 impl QuotaTracker {
     /// A tracker of no use yet.
-    pub fn new(quotas: Quotas, descriptors: Arc<DescriptorQuota>) -> Arc<Self> {
+    pub(crate) fn new(quotas: Quotas, descriptors: Arc<DescriptorQuota>) -> Arc<Self> {
         Arc::new(Self { quotas, descriptors, usage: Mutex::default() })
     }
 
     /// Takes a place for a terminal that starts now.
-    pub fn reserve(
+    pub(crate) fn reserve(
         self: &Arc<Self>,
         session: &Session,
         bytes: u64,
@@ -265,7 +265,7 @@ impl QuotaTracker {
 
     /// Takes the place of a terminal that is there already, whatever the caps say: it was granted by a gateway before
     /// this one, perhaps under others.
-    pub fn adopt(self: &Arc<Self>, session: &Session, bytes: u64) -> Reservation {
+    pub(crate) fn adopt(self: &Arc<Self>, session: &Session, bytes: u64) -> Reservation {
         let mut usage = self.lock();
         let descriptors =
             self.descriptors.reserve_unchecked(session.principal, descriptor_count(OwnSandbox::No));
@@ -273,12 +273,12 @@ impl QuotaTracker {
     }
 
     /// What a session has.
-    pub fn session_usage(&self, session: SessionId) -> QuotaUsage {
+    pub(crate) fn session_usage(&self, session: SessionId) -> QuotaUsage {
         self.lock().sessions.get(&session).copied().unwrap_or_default()
     }
 
     /// What all have.
-    pub fn total_usage(&self) -> QuotaUsage {
+    pub(crate) fn total_usage(&self) -> QuotaUsage {
         let usage = self.lock();
         usage.principals.values().fold(QuotaUsage::default(), |all, one| QuotaUsage {
             live: all.live + one.live,
@@ -311,7 +311,7 @@ impl UsageTable {
 /// What a terminal uses of its session's and principal's quotas.
 #[derive(Debug)]
 #[must_use = "a reservation that is dropped gives its place back"]
-pub struct Reservation {
+pub(crate) struct Reservation {
     tracker: Arc<QuotaTracker>,
     session: SessionId,
     principal: Principal,
@@ -322,7 +322,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// The command has ended: the place among the live ones is free.
-    pub fn finished(&mut self) {
+    pub(crate) fn finished(&mut self) {
         if std::mem::replace(&mut self.live, false) {
             self.tracker.lock().update(self, |counts| counts.live -= 1);
         }

@@ -31,7 +31,7 @@ use crate::{
 
 /// Writes to the gateway's journal, or nowhere when the configuration has none.
 #[derive(Debug, Clone)]
-pub struct Recorder {
+pub(crate) struct Recorder {
     journal: Option<Journal>,
     limiter: Arc<RecordLimiter>,
 }
@@ -43,33 +43,33 @@ pub(in crate::terminal) struct CountedOnly;
 /// The journal did not take a record: what it was to say must not happen.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the journal cannot be written, and nothing is started unrecorded")]
-pub struct Unrecorded(#[from] pub AppendError);
+pub(crate) struct Unrecorded(#[from] pub AppendError);
 
 impl Recorder {
     /// Writes to this journal.
-    pub fn new(journal: Journal) -> Self {
+    pub(crate) fn new(journal: Journal) -> Self {
         let limiter = Arc::new(RecordLimiter::open(journal.directory().path()));
         Self { journal: Some(journal), limiter }
     }
 
     /// Writes nothing, and refuses nothing: the configuration has no journal.
-    pub fn disabled() -> Self {
+    pub(crate) fn disabled() -> Self {
         Self { journal: None, limiter: Arc::default() }
     }
 
     /// The journal, where there is one.
-    pub fn journal(&self) -> Option<&Journal> {
+    pub(crate) fn journal(&self) -> Option<&Journal> {
         self.journal.as_ref()
     }
 
     /// Writes a record before its effect, and waits until that is done. An error forbids the effect.
-    pub async fn record(&self, record: &Record) -> Result<(), Unrecorded> {
+    pub(crate) async fn record(&self, record: &Record) -> Result<(), Unrecorded> {
         self.record_all([record]).await.map(drop)
     }
 
     /// Writes records before their effect: all in one go, in this order, or none. The number of the first, where there is
     /// a journal.
-    pub async fn record_all<'a>(
+    pub(crate) async fn record_all<'a>(
         &self,
         records: impl IntoIterator<Item = &'a Record>,
     ) -> Result<Option<u64>, Unrecorded> {
@@ -153,13 +153,13 @@ impl Recorder {
     }
 
     /// Whether this principal may have another record written that says only what the principal wants it to.
-    pub fn may_report(&self, principal: Principal) -> bool {
+    pub(crate) fn may_report(&self, principal: Principal) -> bool {
         let has_share = || self.check_share(principal, 1).is_ok();
         self.journal.is_none() || has_share() && self.limiter.try_spend(&principal.to_string())
     }
 
     /// Writes what was counted of refusals, from time to time. Never ends.
-    pub async fn write_repeated_denials(&self) -> Infallible {
+    pub(crate) async fn write_repeated_denials(&self) -> Infallible {
         let mut due = tokio::time::interval(COUNTS_WRITE_INTERVAL);
         loop {
             due.tick().await;
@@ -173,27 +173,27 @@ impl Recorder {
     }
 
     /// Writes what was counted of refusals by now; whether there was anything.
-    pub fn write_counted_denials(&self) -> bool {
+    pub(crate) fn write_counted_denials(&self) -> bool {
         let counted = self.limiter.drain();
         counted.iter().for_each(|record| self.record_best_effort(record));
         !counted.is_empty()
     }
 
     /// The journal is closed, with all that was counted.
-    pub fn clear_counted_denials(&self) {
+    pub(crate) fn clear_counted_denials(&self) {
         self.limiter.confirm_written();
     }
 
     /// Records what happens in any case. Neither waits nor fails; may be called anywhere. What the disk does not
     /// take is counted in the journal as soon as it can be written again.
-    pub fn record_best_effort(&self, record: &Record) {
+    pub(crate) fn record_best_effort(&self, record: &Record) {
         if let Some(journal) = &self.journal {
             journal.append_best_effort(record);
         }
     }
 
     /// To find out which ends a gateway before this one has written.
-    pub fn recorded_exits(&self) -> RecordedExits {
+    pub(crate) fn recorded_exits(&self) -> RecordedExits {
         RecordedExits { journal: self.journal.clone(), known: HashSet::new(), since: None }
     }
 }
@@ -204,7 +204,7 @@ const CLOCK_MARGIN: Duration = Duration::from_secs(600);
 /// The ends that are in the journal, read when first asked for: a command whose supervisor still reports its end must
 /// not have it written twice.
 #[derive(Debug)]
-pub struct RecordedExits {
+pub(crate) struct RecordedExits {
     journal: Option<Journal>,
     known: HashSet<String>,
     /// Ends since then are known.

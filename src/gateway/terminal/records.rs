@@ -34,7 +34,7 @@ use crate::{
 
 /// A terminal, its session and its principal, by name.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject {
+pub(crate) struct Subject {
     /// The terminal.
     pub terminal: TerminalId,
     /// The session that it belongs to.
@@ -44,7 +44,7 @@ pub struct Subject {
 }
 
 /// A request that was allowed. Its terminal is added when there is one.
-pub fn allowed(
+pub(crate) fn allowed(
     session: &Session,
     request: &Request,
     permit: &Permit,
@@ -57,7 +57,7 @@ pub fn allowed(
 }
 
 /// A request that was denied, or that a person is to decide about.
-pub fn denied(
+pub(crate) fn denied(
     session: &Session,
     request: &Request,
     denial: &Denial,
@@ -72,7 +72,7 @@ pub fn denied(
 }
 
 /// Names the approval that a decision follows, and leaves the command to the record of the question.
-pub fn with_approval(
+pub(crate) fn with_approval(
     mut decision: DecisionRecord,
     approval: Option<ApprovalId>,
     asked_in: Option<u64>,
@@ -89,7 +89,7 @@ pub fn with_approval(
 }
 
 /// The record that has the text of a decision which is written just before another record.
-pub fn command_in(decision: &DecisionRecord) -> CommandLocation {
+pub(crate) fn command_in(decision: &DecisionRecord) -> CommandLocation {
     decision.command_in.unwrap_or(CommandLocation::PRECEDING)
 }
 
@@ -137,7 +137,12 @@ fn verdict_of(decision: rule::Decision) -> RecordedVerdict {
 }
 
 /// What a cap refused: of this session, or a session.
-pub fn quota_refused(principal: Principal, session: Option<SessionId>, limit: &str, bound: u64) -> Record {
+pub(crate) fn quota_refused(
+    principal: Principal,
+    session: Option<SessionId>,
+    limit: &str,
+    bound: u64,
+) -> Record {
     Record::QuotaRefused(QuotaRefused {
         principal: principal.to_string(),
         session: session.map(|session| session.to_string()),
@@ -147,7 +152,7 @@ pub fn quota_refused(principal: Principal, session: Option<SessionId>, limit: &s
 }
 
 /// A command that is about to be started in a sandbox. What it is, its decision says.
-pub fn spawn(
+pub(crate) fn spawn(
     subject: Subject,
     terminal_spec: &TerminalSpec,
     exec_spec: &ExecSpec,
@@ -172,7 +177,7 @@ pub fn spawn(
 }
 
 /// A command that runs.
-pub fn started(subject: Subject, pid: u32, receipt: v1::Receipt) -> Record {
+pub(crate) fn started(subject: Subject, pid: u32, receipt: v1::Receipt) -> Record {
     let network = network_name(receipt.network()).to_owned();
     Record::Started(StartedRecord {
         terminal: subject.terminal.to_string(),
@@ -202,7 +207,7 @@ pub fn started(subject: Subject, pid: u32, receipt: v1::Receipt) -> Record {
 }
 
 /// A command that a gateway before this one has started.
-pub fn adopted(subject: Subject, sandbox_id: &str, pid: u32) -> Record {
+pub(crate) fn adopted(subject: Subject, sandbox_id: &str, pid: u32) -> Record {
     Record::Adopted(Adopted {
         terminal: subject.terminal.to_string(),
         session: subject.session.to_string(),
@@ -213,12 +218,12 @@ pub fn adopted(subject: Subject, sandbox_id: &str, pid: u32) -> Record {
 }
 
 /// A command that could not have its secrets.
-pub fn secret_failed(subject: Subject, error: &SecretError) -> Record {
+pub(crate) fn secret_failed(subject: Subject, error: &SecretError) -> Record {
     spawn_failed(subject, Reason::SecretUnavailable, "secret".to_owned(), error.fault.errno(), error)
 }
 
 /// A command whose sandbox could not be had.
-pub fn sandbox_failed(subject: Subject, error: &StartError) -> Record {
+pub(crate) fn sandbox_failed(subject: Subject, error: &StartError) -> Record {
     let (stage, errno) = match error {
         StartError::Launch(LaunchError::Stage { stage, errno, .. }) => {
             (stage_name(*stage), Some(*errno as i32))
@@ -236,17 +241,17 @@ pub fn sandbox_failed(subject: Subject, error: &StartError) -> Record {
 }
 
 /// A command whose workspace nobody would watch.
-pub fn watch_failed(subject: Subject, error: &WatchError) -> Record {
+pub(crate) fn watch_failed(subject: Subject, error: &WatchError) -> Record {
     spawn_failed(subject, error.into(), "workspace".to_owned(), None, error)
 }
 
 /// A command that could not be added to the terminal log of its session.
-pub fn log_failed(subject: Subject, error: &std::io::Error) -> Record {
+pub(crate) fn log_failed(subject: Subject, error: &std::io::Error) -> Record {
     spawn_failed(subject, Reason::StateUnwritable, "terminal_log".to_owned(), error.raw_os_error(), error)
 }
 
 /// A command that its sandbox did not start.
-pub fn exec_failed(subject: Subject, refused: &SpawnRefused) -> Record {
+pub(crate) fn exec_failed(subject: Subject, refused: &SpawnRefused) -> Record {
     let (stage, errno) = match refused {
         SpawnRefused::Failed(failure) | SpawnRefused::Changed { failure, .. } => {
             (stage_name(failure.stage), Some(failure.errno))
@@ -280,7 +285,7 @@ fn spawn_failed(
 
 /// What asked for the end of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KillReason {
+pub(crate) enum KillReason {
     /// Its owner said so.
     Kill,
     /// Its owner releases it while it runs.
@@ -290,7 +295,7 @@ pub enum KillReason {
 }
 
 /// The end of a command was asked for.
-pub fn kill_requested(subject: Subject, reason: KillReason, grace: Option<Duration>) -> Record {
+pub(crate) fn kill_requested(subject: Subject, reason: KillReason, grace: Option<Duration>) -> Record {
     let principal = subject.principal.to_string();
     let (by, cause) = match reason {
         KillReason::Kill => (Some(principal.clone()), "kill"),
@@ -308,7 +313,7 @@ pub fn kill_requested(subject: Subject, reason: KillReason, grace: Option<Durati
 }
 
 /// A signal was asked for.
-pub fn signal_sent(subject: Subject, number: i32) -> Record {
+pub(crate) fn signal_sent(subject: Subject, number: i32) -> Record {
     Record::Signal(SignalRecord {
         terminal: subject.terminal.to_string(),
         session: subject.session.to_string(),
@@ -318,7 +323,7 @@ pub fn signal_sent(subject: Subject, number: i32) -> Record {
 }
 
 /// A command has ended.
-pub fn exit(subject: Subject, outcome: &Outcome) -> Record {
+pub(crate) fn exit(subject: Subject, outcome: &Outcome) -> Record {
     let usage = outcome.usage.as_ref();
     let micros = |time: Option<&prost_types::Duration>| {
         time.map_or(0, |time| {
@@ -428,7 +433,7 @@ pub(in crate::terminal) fn approval_limit_reached(
 }
 
 /// A session was opened.
-pub fn session_opened(session: &Session) -> Record {
+pub(crate) fn session_opened(session: &Session) -> Record {
     Record::SessionOpened(SessionOpened {
         session: session.id.to_string(),
         principal: session.principal.to_string(),
@@ -441,13 +446,13 @@ pub fn session_opened(session: &Session) -> Record {
 }
 
 /// A caller reports a command that bypassed the gateway.
-pub fn bypass_reported(session: &Session, report: BypassReport) -> Record {
+pub(crate) fn bypass_reported(session: &Session, report: BypassReport) -> Record {
     let (session, principal) = (session.id.to_string(), session.principal.to_string());
     Record::BypassReported(BypassReported { session, principal, report })
 }
 
 /// What became of a kept cache when its session had ended.
-pub fn cache_kept(session: &Session, report: &KeptReport) -> Record {
+pub(crate) fn cache_kept(session: &Session, report: &KeptReport) -> Record {
     let (kept, problem) = match &report.outcome {
         Ok(kept) => (Some(kept), None),
         Err(error) => (None, Some(error.to_string())),
@@ -464,7 +469,7 @@ pub fn cache_kept(session: &Session, report: &KeptReport) -> Record {
 }
 
 /// Nothing is left of a session.
-pub fn session_closed(session: &Session, cause: &str) -> Record {
+pub(crate) fn session_closed(session: &Session, cause: &str) -> Record {
     Record::SessionClosed(SessionClosed {
         session: session.id.to_string(),
         principal: session.principal.to_string(),
@@ -473,7 +478,7 @@ pub fn session_closed(session: &Session, cause: &str) -> Record {
 }
 
 /// What a sandbox was to have and has not.
-pub fn shortfalls(session: &Session, profile: &policy::ProfileName, sandbox: &Sandbox) -> Vec<Record> {
+pub(crate) fn shortfalls(session: &Session, profile: &policy::ProfileName, sandbox: &Sandbox) -> Vec<Record> {
     let of = |shortfall: &crate::sandbox::spec::Shortfall| {
         Record::Shortfall(ShortfallRecord {
             session: Some(session.id.to_string()),
@@ -488,7 +493,7 @@ pub fn shortfalls(session: &Session, profile: &policy::ProfileName, sandbox: &Sa
 }
 
 /// Something in a workspace has changed while a command ran, and something was done about it.
-pub fn workspace_change(subject: Subject, change: &DangerousChange) -> Record {
+pub(crate) fn workspace_change(subject: Subject, change: &DangerousChange) -> Record {
     let (action, failure) = match &change.action {
         ChangeAction::Restored => ("restored", None),
         ChangeAction::Quarantined => ("quarantined", None),
@@ -508,7 +513,7 @@ pub fn workspace_change(subject: Subject, change: &DangerousChange) -> Record {
 }
 
 /// Some of a workspace was not looked at while a command ran.
-pub fn workspace_shortfall(
+pub(crate) fn workspace_shortfall(
     subject: Subject,
     sandbox_id: Option<String>,
     profile: &policy::ProfileName,

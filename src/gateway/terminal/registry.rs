@@ -29,7 +29,7 @@ pub(in crate::terminal) type Attempt = Arc<OnceCell<Result<Arc<Terminal>, Arc<Cr
 
 /// The table of terminals.
 #[derive(Debug)]
-pub struct Registry {
+pub(crate) struct Registry {
     changes: broadcast::Sender<Arc<Terminal>>,
     by_id: Mutex<BTreeMap<TerminalId, Arc<Terminal>>>,
     by_request: Mutex<HashMap<(SessionId, String), Attempt>>,
@@ -53,7 +53,7 @@ impl Default for Registry {
 impl Registry {
     /// The caller's terminal of that id, of that session when one is named. `None` for a malformed, unknown,
     /// released or foreign one, without a difference.
-    pub fn find(&self, principal: Principal, id: &str, session: &str) -> Option<Arc<Terminal>> {
+    pub(crate) fn find(&self, principal: Principal, id: &str, session: &str) -> Option<Arc<Terminal>> {
         let id = TerminalId::parse(id)?;
         let terminal = self.lock().get(&id).cloned()?;
         let session_fits = session.is_empty() || SessionId::parse(session) == Some(terminal.session.id);
@@ -61,12 +61,12 @@ impl Registry {
     }
 
     /// The primary terminal of a session: the chosen one, else the oldest pseudo-terminal that is not released.
-    pub fn primary(&self, session: SessionId) -> Option<TerminalId> {
+    pub(crate) fn primary(&self, session: SessionId) -> Option<TerminalId> {
         self.primary.of(session)
     }
 
     /// Told after each change of any session's primary terminal.
-    pub fn primary_changes(&self) -> tokio::sync::watch::Receiver<()> {
+    pub(crate) fn primary_changes(&self) -> tokio::sync::watch::Receiver<()> {
         self.primary.changes()
     }
 
@@ -74,7 +74,7 @@ impl Registry {
     ///
     /// # Errors
     /// It has pipes.
-    pub fn set_primary(&self, terminal: &Terminal) -> Result<(), OperationError> {
+    pub(crate) fn set_primary(&self, terminal: &Terminal) -> Result<(), OperationError> {
         if terminal.pty_size().is_none() {
             return Err(OperationError::NoPty);
         }
@@ -83,12 +83,12 @@ impl Registry {
     }
 
     /// The caller's terminals, oldest first; of one session when it is named.
-    pub fn list(&self, principal: Principal, session: Option<SessionId>) -> Vec<Arc<Terminal>> {
+    pub(crate) fn list(&self, principal: Principal, session: Option<SessionId>) -> Vec<Arc<Terminal>> {
         self.list_after(principal, session, None)
     }
 
     /// As [`Self::list`], those after one that was listed before.
-    pub fn list_after(
+    pub(crate) fn list_after(
         &self,
         principal: Principal,
         session: Option<SessionId>,
@@ -104,7 +104,7 @@ impl Registry {
     }
 
     /// Terminals whose state has changed, from now on.
-    pub fn changes(&self) -> broadcast::Receiver<Arc<Terminal>> {
+    pub(crate) fn changes(&self) -> broadcast::Receiver<Arc<Terminal>> {
         self.changes.subscribe()
     }
 
@@ -265,7 +265,7 @@ impl PrimaryTerminals {
 /// Waits, runs, lines and the streams of one terminal count: its output, who is attached, a forwarded port. Watches do not,
 /// because they never end.
 #[derive(Debug, Clone)]
-pub struct Waiters(Arc<watch::Sender<usize>>);
+pub(crate) struct Waiters(Arc<watch::Sender<usize>>);
 
 impl Default for Waiters {
     fn default() -> Self {
@@ -275,13 +275,13 @@ impl Default for Waiters {
 
 impl Waiters {
     /// One more, for as long as the answer lives.
-    pub fn register(&self) -> WaiterGuard {
+    pub(crate) fn register(&self) -> WaiterGuard {
         self.0.send_modify(|count| *count += 1);
         WaiterGuard(self.0.clone())
     }
 
     /// Waits until there is nobody.
-    pub async fn wait_until_none(&self) {
+    pub(crate) async fn wait_until_none(&self) {
         // The sender is part of `self`: it cannot be gone.
         let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
     }
@@ -289,7 +289,7 @@ impl Waiters {
 
 /// One caller who waits.
 #[derive(Debug)]
-pub struct WaiterGuard(Arc<watch::Sender<usize>>);
+pub(crate) struct WaiterGuard(Arc<watch::Sender<usize>>);
 
 impl Drop for WaiterGuard {
     fn drop(&mut self) {

@@ -22,7 +22,7 @@ use crate::{
 
 /// What happens in a run, in order.
 #[derive(Debug)]
-pub enum RunProgress {
+pub(crate) enum RunProgress {
     /// Exec has succeeded, or the run is resumed.
     Started(Arc<Terminal>),
     /// Output.
@@ -40,7 +40,7 @@ pub enum RunProgress {
 
 /// A run failed.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub(crate) enum RunError {
     /// Its output cannot be read.
     #[error(transparent)]
     Read(#[from] OutputReadError),
@@ -69,7 +69,7 @@ impl From<&RunError> for Reason {
 
 /// A run under way. Dropped before its end, it stops and releases its command.
 #[derive(Debug)]
-pub struct Run {
+pub(crate) struct Run {
     terminals: Arc<Terminals>,
     terminal: Arc<Terminal>,
     cursors: Vec<Cursor>,
@@ -88,7 +88,7 @@ const CALLER_AWAITED_FOR: Duration = Duration::from_secs(10);
 
 impl Terminals {
     /// A run of a terminal that was just created for it.
-    pub fn run(self: &Arc<Self>, terminal: Arc<Terminal>) -> Run {
+    pub(crate) fn run(self: &Arc<Self>, terminal: Arc<Terminal>) -> Run {
         self.run_from(terminal, [0; 2])
     }
 
@@ -96,7 +96,7 @@ impl Terminals {
     ///
     /// # Errors
     /// [`OperationError::RunNotAwaited`].
-    pub fn take_run(self: &Arc<Self>, terminal: Arc<Terminal>) -> Result<Run, OperationError> {
+    pub(crate) fn take_run(self: &Arc<Self>, terminal: Arc<Terminal>) -> Result<Run, OperationError> {
         let is_run = terminal.spec.backpressure == Backpressure::ForResumableRun;
         // What a request of another kind with this id has created is none.
         if !is_run || terminal.run_caller.arrive() == Claim::Taken {
@@ -109,7 +109,7 @@ impl Terminals {
     ///
     /// # Errors
     /// [`OperationError::RunNotAwaited`].
-    pub fn resume_run(
+    pub(crate) fn resume_run(
         self: &Arc<Self>,
         terminal: Arc<Terminal>,
         offsets: [u64; 2],
@@ -159,7 +159,7 @@ impl Run {
     }
 
     /// The next event; `None` after the last.
-    pub async fn next(&mut self) -> Result<Option<RunProgress>, RunError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<RunProgress>, RunError> {
         match self.phase {
             Phase::Starting => {
                 self.phase = Phase::Streaming;

@@ -49,7 +49,7 @@ type LinkState = watch::Receiver<Option<Arc<ScreenLink>>>;
 
 /// The screens of a gateway.
 #[derive(Debug)]
-pub struct Screens {
+pub(crate) struct Screens {
     host: Arc<Host>,
     keeping: Keeping,
     sandboxes: PathBuf,
@@ -156,7 +156,7 @@ impl Screens {
     ///
     /// # Errors
     /// [`ScreenAccessError`].
-    pub async fn link(&self, terminal: &Terminal) -> Result<Arc<ScreenLink>, ScreenAccessError> {
+    pub(crate) async fn link(&self, terminal: &Terminal) -> Result<Arc<ScreenLink>, ScreenAccessError> {
         terminal.wait_settled().await;
         if terminal.pty_size().is_none() {
             return Err(ScreenAccessError::NoPty);
@@ -177,7 +177,7 @@ impl Screens {
     ///
     /// # Errors
     /// [`ScreenAccessError`].
-    pub async fn snapshot(
+    pub(crate) async fn snapshot(
         &self,
         terminal: &Terminal,
     ) -> Result<(Arc<ScreenLink>, Arc<Picture>), ScreenAccessError> {

@@ -37,7 +37,7 @@ const SANDBOX_GRACE: Duration = Duration::from_secs(1);
 impl Terminals {
     /// Opens a session for the caller, and counts it. One that the journal does not take is none. Once begun, it is done
     /// even when the caller goes away: it is then open for who sends the same request again, or closed.
-    pub async fn open_session(
+    pub(crate) async fn open_session(
         self: &Arc<Self>,
         sessions: &Arc<Sessions>,
         peer: &Peer,
@@ -138,7 +138,7 @@ impl Terminals {
 
     /// Closes a session. Answers when nothing of it is left, and goes on when nobody waits for the answer any more.
     /// `grace`: between TERM and KILL; absent: each terminal's own.
-    pub async fn close_session(
+    pub(crate) async fn close_session(
         self: &Arc<Self>,
         sessions: &Arc<Sessions>,
         session: &Arc<Session>,
@@ -186,7 +186,7 @@ impl Terminals {
     ///
     /// # Errors
     /// When the process cannot be watched.
-    pub fn end_session_with_process(
+    pub(crate) fn end_session_with_process(
         self: &Arc<Self>,
         sessions: Arc<Sessions>,
         session: Arc<Session>,

@@ -12,11 +12,11 @@ use crate::{
 
 /// A terminal's id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TerminalId(Ulid);
+pub(crate) struct TerminalId(Ulid);
 
 impl TerminalId {
     /// A new one; 80 of its bits are random.
-    pub fn generate() -> Self {
+    pub(crate) fn generate() -> Self {
         Self(Ulid::generate())
     }
 
@@ -26,7 +26,7 @@ impl TerminalId {
     }
 
     /// Reads an id; any other spelling names nothing.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         parse_ulid("term_", text).map(Self)
     }
 }
@@ -39,7 +39,7 @@ impl fmt::Display for TerminalId {
 
 /// Which output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Channel {
+pub(crate) enum Channel {
     /// Stdout, or the merged output.
     Stdout,
     /// Stderr, where it is kept apart.
@@ -48,7 +48,7 @@ pub enum Channel {
 
 /// What a terminal's command is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommandForm {
+pub(crate) enum CommandForm {
     /// The program's name or path, with arguments.
     Program,
     /// A line for a shell, which may hold anything.
@@ -57,7 +57,7 @@ pub enum CommandForm {
 
 /// The limits of a command in time, as policy has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimeLimits {
+pub(crate) struct TimeLimits {
     /// How long it may run.
     pub limit: Option<Duration>,
     /// How long it may write nothing.
@@ -68,7 +68,7 @@ pub struct TimeLimits {
 
 /// What becomes of a request that a rule asks a person about, and of an exec within its command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnAsk {
+pub(crate) enum OnAsk {
     /// It waits for the answer.
     Wait,
     /// It is refused. The question about a request stays.
@@ -77,7 +77,7 @@ pub enum OnAsk {
 
 /// What a terminal is about; never changes.
 #[derive(Debug)]
-pub struct TerminalSpec {
+pub(crate) struct TerminalSpec {
     /// What `command` is.
     pub form: CommandForm,
     /// As the caller gave it.
@@ -116,7 +116,7 @@ pub struct TerminalSpec {
 
 /// Whom the command waits for when its ring is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Backpressure {
+pub(crate) enum Backpressure {
     /// For nobody: the oldest bytes go.
     Never,
     /// For the first who streams.
@@ -129,7 +129,7 @@ pub enum Backpressure {
 
 /// What becomes of a command to which nobody is attached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum WhenLeft {
+pub(crate) enum WhenLeft {
     /// Nothing.
     #[default]
     RunsOn,
@@ -139,7 +139,7 @@ pub enum WhenLeft {
 
 /// Who reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReaderKind {
+pub(crate) enum ReaderKind {
     /// Anybody who asks for the stream.
     Stream,
     /// The run that the terminal is created for.
@@ -154,7 +154,7 @@ pub enum ReaderKind {
 /// It is as the caller sent it until policy evaluates it, which puts the resolved working directory in the place of the caller's.
 /// Whether policy allows it, only the permit says.
 #[derive(Debug, Clone)]
-pub struct Requested {
+pub(crate) struct Requested {
     /// The caller's session.
     pub session: Arc<Session>,
     /// What policy judges.

@@ -17,7 +17,7 @@ use crate::proto::v1::{ExitCause, Outcome};
 
 /// Where a terminal is in its life.
 #[derive(Debug, Clone)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// Permitted, not yet started.
     Created,
     /// Exec has succeeded.
@@ -30,7 +30,7 @@ pub enum Stage {
 
 impl Stage {
     /// The outcome, once there is one.
-    pub fn outcome(&self) -> Option<&Arc<Outcome>> {
+    pub(crate) fn outcome(&self) -> Option<&Arc<Outcome>> {
         match self {
             Self::Created | Self::Running => None,
             Self::Finished(outcome) => Some(outcome),
@@ -39,7 +39,7 @@ impl Stage {
     }
 
     /// Whether the command has ended, or never was.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         match self {
             Self::Created | Self::Running => false,
             Self::Finished(_) | Self::Released(_) => true,

@@ -47,7 +47,7 @@ use crate::{
 
 /// One terminal.
 #[derive(Debug)]
-pub struct Terminal {
+pub(crate) struct Terminal {
     /// Its id.
     pub id: TerminalId,
     /// Whose it is.
@@ -148,7 +148,7 @@ impl Terminal {
     }
 
     /// Whether its command has the stdin that its caller gave.
-    pub fn has_given_stdin(&self) -> bool {
+    pub(crate) fn has_given_stdin(&self) -> bool {
         self.given_stdin.get().is_some()
     }
 
@@ -163,18 +163,18 @@ impl Terminal {
     }
 
     /// What confines its command in fact. `None` for one that was never started.
-    pub fn receipt(&self) -> Option<Receipt> {
+    pub(crate) fn receipt(&self) -> Option<Receipt> {
         let survivors = self.stage.borrow().outcome().map(|outcome| outcome.survivors);
         Some(live::receipt(self.id, &self.spec, &self.session, self.live()?, survivors))
     }
 
     /// Where it is in its life now.
-    pub fn stage(&self) -> Stage {
+    pub(crate) fn stage(&self) -> Stage {
         self.stage.borrow().clone()
     }
 
     /// What is there once the command runs, and after.
-    pub fn live(&self) -> Option<&Live> {
+    pub(crate) fn live(&self) -> Option<&Live> {
         self.live.get()
     }
 
@@ -190,22 +190,22 @@ impl Terminal {
     }
 
     /// The present size of its pseudo-terminal. `None` for a terminal with pipes.
-    pub fn pty_size(&self) -> Option<PtySize> {
+    pub(crate) fn pty_size(&self) -> Option<PtySize> {
         self.pty.size()
     }
 
     /// To see changes of the size of its pseudo-terminal.
-    pub fn watch_pty_size(&self) -> Option<watch::Receiver<PtySize>> {
+    pub(crate) fn watch_pty_size(&self) -> Option<watch::Receiver<PtySize>> {
         self.pty.watch()
     }
 
     /// A caller is attached, until the guard is dropped.
-    pub fn attach(&self) -> AttachedGuard {
+    pub(crate) fn attach(&self) -> AttachedGuard {
         self.pty.attach()
     }
 
     /// How many callers are attached.
-    pub fn attached(&self) -> usize {
+    pub(crate) fn attached(&self) -> usize {
         self.pty.attached()
     }
 
@@ -215,12 +215,12 @@ impl Terminal {
     }
 
     /// Wakes when an armed ring has changed, and with every change of the stage.
-    pub fn progress(&self) -> &Notify {
+    pub(crate) fn progress(&self) -> &Notify {
         &self.progress
     }
 
     /// Whether what it wrote is gone: its sandbox ended while no gateway was there to hold the output.
-    pub fn output_lost(&self) -> bool {
+    pub(crate) fn output_lost(&self) -> bool {
         self.live().is_none() && matches!(*self.stage.borrow(), Stage::Finished(_))
     }
 
@@ -230,22 +230,22 @@ impl Terminal {
     }
 
     /// When it ended, by the gateway's clock.
-    pub fn finished_at(&self) -> Option<Instant> {
+    pub(crate) fn finished_at(&self) -> Option<Instant> {
         self.finished_at.get().copied()
     }
 
     /// Waits until the command runs, has ended, or will never run.
-    pub async fn wait_settled(&self) -> Stage {
+    pub(crate) async fn wait_settled(&self) -> Stage {
         self.wait_for(|stage| !matches!(stage, Stage::Created)).await
     }
 
     /// Waits until it was released, or will never run.
-    pub async fn wait_released(&self) {
+    pub(crate) async fn wait_released(&self) {
         self.wait_for(|stage| matches!(stage, Stage::Released(_))).await;
     }
 
     /// Waits until the command has ended, or was released.
-    pub async fn wait_over(&self) -> Stage {
+    pub(crate) async fn wait_over(&self) -> Stage {
         self.wait_for(Stage::is_over).await
     }
 
@@ -611,7 +611,7 @@ pub(in crate::terminal) struct PtyState {
 
 /// A caller who is attached, until this is dropped.
 #[derive(Debug)]
-pub struct AttachedGuard(watch::Sender<usize>);
+pub(crate) struct AttachedGuard(watch::Sender<usize>);
 
 impl Drop for AttachedGuard {
     fn drop(&mut self) {

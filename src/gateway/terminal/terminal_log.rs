@@ -41,7 +41,7 @@ const REWRITE_AT_TIMES: u64 = 4;
 
 /// A terminal log cannot be read in full.
 #[derive(Debug, thiserror::Error)]
-pub enum TerminalLogError {
+pub(crate) enum TerminalLogError {
     /// None of it can be read.
     #[error("cannot read the terminal log")]
     Unreadable(#[from] StatefileError),
@@ -134,7 +134,7 @@ impl TerminalLogs {
 }
 
 /// The path of a terminal log that was put aside.
-pub fn damaged_file(state: &Path, name: &str) -> PathBuf {
+pub(crate) fn damaged_file(state: &Path, name: &str) -> PathBuf {
     state.join(DIRECTORY).join(name)
 }
 

@@ -38,7 +38,7 @@ use crate::{
 
 /// The terminals of a gateway.
 #[derive(Debug)]
-pub struct Terminals {
+pub(crate) struct Terminals {
     pub(super) launch_context: LaunchContext,
     pub(super) policy: Arc<ActivePolicy>,
     pub(super) program_cache: Arc<ProgramCache>,
@@ -58,7 +58,7 @@ pub struct Terminals {
 
 impl Terminals {
     /// No terminals yet. What becomes of them is recorded by `recorder`.
-    pub fn new(
+    pub(crate) fn new(
         launch_context: LaunchContext,
         policy: Arc<ActivePolicy>,
         approvals: Arc<ApprovalStore>,
@@ -125,7 +125,7 @@ impl Terminals {
     }
 
     /// Lets no new terminal begin.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.draining.cancel();
     }
 
@@ -135,57 +135,57 @@ impl Terminals {
     }
 
     /// Whether new terminals are refused.
-    pub fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.draining.is_cancelled()
     }
 
     /// All terminals, by id, session and request.
-    pub fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &Registry {
         &self.registry
     }
 
     /// What sessions have of their quotas.
-    pub fn quotas(&self) -> &QuotaTracker {
+    pub(crate) fn quotas(&self) -> &QuotaTracker {
         &self.quotas
     }
 
     /// The screens of the pseudo-terminals.
-    pub fn screens(&self) -> &Screens {
+    pub(crate) fn screens(&self) -> &Screens {
         &self.screens
     }
 
     /// The connections to ports in sandboxes.
-    pub fn forwards(&self) -> &Arc<Forwards> {
+    pub(crate) fn forwards(&self) -> &Arc<Forwards> {
         &self.forwards
     }
 
     /// The callers who wait for a terminal.
-    pub fn waiters(&self) -> &Waiters {
+    pub(crate) fn waiters(&self) -> &Waiters {
         &self.waiters
     }
 
     /// The counters of sessions, requests and terminals.
-    pub fn counters(&self) -> &Arc<TerminalCounters> {
+    pub(crate) fn counters(&self) -> &Arc<TerminalCounters> {
         &self.counters
     }
 
     /// Where sandboxes are built, and what has become of them.
-    pub fn launch_context(&self) -> &LaunchContext {
+    pub(crate) fn launch_context(&self) -> &LaunchContext {
         &self.launch_context
     }
 
     /// The questions that persons are asked.
-    pub fn approvals(&self) -> &Arc<ApprovalStore> {
+    pub(crate) fn approvals(&self) -> &Arc<ApprovalStore> {
         &self.approvals
     }
 
     /// The recorder of what happens.
-    pub fn recorder(&self) -> &Recorder {
+    pub(crate) fn recorder(&self) -> &Recorder {
         &self.recorder
     }
 
     /// The policy in force.
-    pub fn policy(&self) -> &ActivePolicy {
+    pub(crate) fn policy(&self) -> &ActivePolicy {
         &self.policy
     }
 }

@@ -38,7 +38,7 @@ const MAX_DEPTH: usize = 4;
 
 /// What a command names.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct CommandFiles {
+pub(super) struct CommandFiles {
     /// The files, relative to where the command runs where they are not absolute. They may begin with `~`.
     pub files: BTreeSet<String>,
     /// Something that it runs is known only when it runs.
@@ -47,7 +47,7 @@ pub struct CommandFiles {
 
 impl CommandFiles {
     /// The files of a command, as a value of a configuration has it.
-    pub fn of(value: &str) -> Self {
+    pub(super) fn of(value: &str) -> Self {
         let mut found = Self::default();
         let mut text = value.trim_start_matches('!').to_owned();
         for top in TOP_LEVEL {

@@ -17,7 +17,7 @@ use super::{
 
 /// What a place is named by.
 #[derive(Debug, Clone)]
-pub struct NamedBy {
+pub(super) struct NamedBy {
     /// The directory by which it is seen, below the root: the repository.
     pub by: PathBuf,
     /// What is there is for this.
@@ -32,7 +32,7 @@ pub struct NamedBy {
 
 /// Files and directories that configurations and links name.
 #[derive(Debug, Default)]
-pub struct ConfigReferences {
+pub(super) struct ConfigReferences {
     /// By which directory each is seen.
     files: BTreeMap<PathBuf, (PathBuf, Role)>,
     /// Directories of hooks.
@@ -46,34 +46,34 @@ pub struct ConfigReferences {
 
 impl ConfigReferences {
     /// The directory by which a file is seen.
-    pub fn file(&self, path: &Path) -> Option<&(PathBuf, Role)> {
+    pub(super) fn file(&self, path: &Path) -> Option<&(PathBuf, Role)> {
         self.files.get(path)
     }
 
     /// Whether hooks are in this directory.
-    pub fn has_directory(&self, path: &Path) -> bool {
+    pub(super) fn has_directory(&self, path: &Path) -> bool {
         self.directories.contains(path)
     }
 
     /// The files that are named by a repository.
-    pub fn files_of(&self, repository: &Path) -> Vec<(PathBuf, Role)> {
+    pub(super) fn files_of(&self, repository: &Path) -> Vec<(PathBuf, Role)> {
         let own = self.files.iter().filter(|(_, (by, _))| by == repository);
         own.map(|(path, (_, role))| (path.clone(), *role)).collect()
     }
 
     /// The files that are in a directory: it may have come with them in it.
-    pub fn files_in(&self, directory: &Path) -> Vec<(PathBuf, Role)> {
+    pub(super) fn files_in(&self, directory: &Path) -> Vec<(PathBuf, Role)> {
         let in_it = self.files.iter().filter(|(path, _)| path.parent() == Some(directory));
         in_it.map(|(path, (_, role))| (path.clone(), *role)).collect()
     }
 
     /// The repositories of which a configuration is a part, as absolute paths, except by where it is.
-    pub fn repositories_of(&self, config: &Path) -> impl Iterator<Item = &PathBuf> {
+    pub(super) fn repositories_of(&self, config: &Path) -> impl Iterator<Item = &PathBuf> {
         self.config_of.get(config).into_iter().flatten()
     }
 
     /// The places where other work trees of the repository have the file that is at this place, or in this directory.
-    pub fn counterparts(&self, path: &Path) -> Vec<PathBuf> {
+    pub(super) fn counterparts(&self, path: &Path) -> Vec<PathBuf> {
         let at_name = |at: &Path, below: Option<&std::ffi::OsStr>| {
             let name = self.shared_names.get(at)?;
             let places = self.shared.get(name)?.iter().filter(|place| *place != at);
@@ -86,7 +86,7 @@ impl ConfigReferences {
     }
 
     /// Adds what an absolute path leads to. Returns the directories to scan.
-    pub fn add_path(&mut self, tree: &Tree, path: &Path, named: &NamedBy) -> Vec<PathBuf> {
+    pub(super) fn add_path(&mut self, tree: &Tree, path: &Path, named: &NamedBy) -> Vec<PathBuf> {
         let Some(followed) = tree.follow(path) else { return Vec::new() };
         let mut places: BTreeSet<PathBuf> = followed.links.into_iter().chain([followed.target]).collect();
         if !path.components().any(|part| part == Component::ParentDir) {
@@ -111,7 +111,7 @@ impl ConfigReferences {
     }
 
     /// Adds what a link leads to, and the links on the way. Returns the directories to scan.
-    pub fn add_link(&mut self, tree: &Tree, link: &Path, named: &NamedBy) -> Vec<PathBuf> {
+    pub(super) fn add_link(&mut self, tree: &Tree, link: &Path, named: &NamedBy) -> Vec<PathBuf> {
         let link = tree.path().join(link);
         let Some(followed) = tree.follow(&link) else { return Vec::new() };
         let places = followed.links.into_iter().chain([followed.target]);
@@ -160,7 +160,7 @@ impl ConfigReferences {
     }
 
     /// Adds the directories on the way to a place: a link in the place of one leads elsewhere. Returns the directories to scan.
-    pub fn add_ways(&mut self, place: &Path) -> Vec<PathBuf> {
+    pub(super) fn add_ways(&mut self, place: &Path) -> Vec<PathBuf> {
         let mut to_scan = Vec::new();
         place.ancestors().skip(1).for_each(|way| self.add_way(way, &mut to_scan));
         to_scan
@@ -184,7 +184,7 @@ impl ConfigReferences {
     }
 
     /// Whether no more can be added.
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.files.len() >= MAX_CONTROL_FILES || self.directories.len() >= MAX_CONTROL_FILES
     }
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 /// The kind of a configuration file, which decides which keys are dangerous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConfigKind {
+pub(crate) enum ConfigKind {
     /// A repository's configuration.
     Repository,
     /// `.gitmodules`.
@@ -95,7 +95,7 @@ fn by_section(rules: Vec<KeyRule>) -> RulesBySection {
 }
 
 /// The rules for the entries of a section, whose name is in small letters, and subsection.
-pub fn rules_of<'a>(
+pub(super) fn rules_of<'a>(
     kind: ConfigKind,
     section: &[u8],
     subsection: Option<&'a [u8]>,
@@ -111,7 +111,7 @@ pub fn rules_of<'a>(
 }
 
 /// Whether git runs no other program than its own for a strategy of merges of this name.
-pub fn is_own_strategy(name: &[u8]) -> bool {
+pub(super) fn is_own_strategy(name: &[u8]) -> bool {
     name.is_empty() || CONFIG_RULES.strategies.iter().any(|own| own.as_bytes() == name)
 }
 
@@ -142,7 +142,7 @@ impl SubsectionPattern {
 
 /// A rule about the entries of one section.
 #[derive(Debug)]
-pub struct ConfigRule {
+pub(super) struct ConfigRule {
     subsection: SubsectionPattern,
     /// `None` for any. With `*` before it, any that ends so.
     variable: Option<String>,
@@ -176,7 +176,7 @@ impl ConfigRule {
     }
 
     /// Whether it is about entries of this name, which is in small letters.
-    pub fn is_about(&self, variable: &[u8]) -> bool {
+    pub(super) fn is_about(&self, variable: &[u8]) -> bool {
         self.variable.as_ref().is_none_or(|wanted| match wanted.strip_prefix('*') {
             Some(end) => variable.ends_with(end.as_bytes()),
             None => wanted.as_bytes() == variable,
@@ -184,7 +184,7 @@ impl ConfigRule {
     }
 
     /// Whether an entry that it is about makes git run code with this value.
-    pub fn is_dangerous(&self, value: &[u8]) -> bool {
+    pub(super) fn is_dangerous(&self, value: &[u8]) -> bool {
         let key = &self.key;
         let trimmed = value.trim_ascii_start();
         (key.starts.is_empty() || key.starts.iter().any(|start| starts_with(trimmed, start)))

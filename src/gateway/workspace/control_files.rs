@@ -16,16 +16,16 @@ use super::{
 };
 
 /// The maximum number of control files of a workspace in the baseline, and of files that its configurations name.
-pub const MAX_CONTROL_FILES: usize = 4_096;
+pub(super) const MAX_CONTROL_FILES: usize = 4_096;
 /// Directories of a repository that hold objects and names, and no configuration. They are not scanned, and nothing
 /// may point into them.
-pub const SKIPPED_DIRECTORIES: [&str; 3] = ["objects", "refs", "logs"];
+pub(super) const SKIPPED_DIRECTORIES: [&str; 3] = ["objects", "refs", "logs"];
 /// The most bytes of a value that a person is shown.
 const MAX_DISPLAY_BYTES: usize = 120;
 
 /// What a control file is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub(super) enum Role {
     /// A configuration of git's.
     Config(ConfigKind),
     /// It contains the path of a repository or of a part of one: `.git` as a file, `commondir`.
@@ -44,7 +44,7 @@ pub enum Role {
 
 /// Why something is scanned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
+pub(super) enum Cause {
     /// It is found by a walk: its times say when it has changed.
     Walk,
     /// An event was about it, whatever its times say: a moved directory keeps the times of its files.
@@ -53,7 +53,7 @@ pub enum Cause {
 
 /// A control file: its path and content.
 #[derive(Debug)]
-pub struct ControlFile {
+pub(super) struct ControlFile {
     /// Below the root.
     pub path: PathBuf,
     /// What it is for.
@@ -67,14 +67,14 @@ pub struct ControlFile {
 }
 
 /// Whether a directory is a repository's own, as git finds it: by name or by what is in it.
-pub fn is_repository(path: &Path, has: impl Fn(&str) -> bool) -> bool {
+pub(super) fn is_repository(path: &Path, has: impl Fn(&str) -> bool) -> bool {
     path.file_name().is_some_and(|name| name == ".git")
         || (has("objects") && has("refs"))
         || (has("HEAD") && has("commondir"))
 }
 
 /// Whether an event about this name in a directory can be about a control place.
-pub fn is_interesting(name: &OsStr) -> bool {
+pub(super) fn is_interesting(name: &OsStr) -> bool {
     matches!(
         name.as_bytes(),
         b".git"
@@ -91,13 +91,13 @@ pub fn is_interesting(name: &OsStr) -> bool {
 }
 
 /// Whether a directory is one of a repository whose files count whatever their names are, except of hooks.
-pub fn is_state_directory(repositories: &BTreeSet<PathBuf>, path: &Path) -> bool {
+pub(super) fn is_state_directory(repositories: &BTreeSet<PathBuf>, path: &Path) -> bool {
     path.file_name().is_some_and(git_state::counts_whole)
         && path.parent().is_some_and(|above| repositories.contains(above))
 }
 
 /// The role of a file that git itself goes on with or finds URLs in; `None` for another file.
-pub fn state_role(repositories: &BTreeSet<PathBuf>, directory: &Path, name: &OsStr) -> Option<Role> {
+pub(super) fn state_role(repositories: &BTreeSet<PathBuf>, directory: &Path, name: &OsStr) -> Option<Role> {
     let directory_name = directory.file_name()?;
     if directory_name == "rebase-merge" && name == "git-rebase-todo" {
         return Some(Role::RebaseTodo);
@@ -107,19 +107,19 @@ pub fn state_role(repositories: &BTreeSet<PathBuf>, directory: &Path, name: &OsS
 }
 
 /// Whether git can run a file of that name in a directory of hooks.
-pub fn is_hook(name: &OsStr) -> bool {
+pub(super) fn is_hook(name: &OsStr) -> bool {
     !name.as_bytes().ends_with(b".sample") && !is_quarantine_name(name)
 }
 
 /// Whether a name is one that the gateway gives to quarantined files and to files that it is about to restore.
-pub fn is_quarantine_name(name: &OsStr) -> bool {
+pub(super) fn is_quarantine_name(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     let ends = [QUARANTINE_MARK, RESTORE_MARK].map(|part| name.rsplit_once(part).map(|(_, end)| end));
     ends.into_iter().flatten().any(|end| end.len() == 26 && end.bytes().all(|b| b.is_ascii_alphanumeric()))
 }
 
 /// What a change makes people's tools run; `None` for a change that makes them run nothing.
-pub fn assess_change(
+pub(super) fn assess_change(
     tree: &Tree,
     repositories: &BTreeSet<PathBuf>,
     before: Option<&FileContent>,
@@ -228,7 +228,7 @@ fn assess_pointer(
 }
 
 /// The path in a pointer, byte for byte as git takes it; `None` for a `.git` that git refuses.
-pub fn pointer_target(bytes: &[u8], is_git_file: bool) -> Option<&[u8]> {
+pub(super) fn pointer_target(bytes: &[u8], is_git_file: bool) -> Option<&[u8]> {
     let text = match is_git_file {
         true => {
             let text = bytes.strip_prefix(b"gitdir:")?;
@@ -264,7 +264,7 @@ fn assess_target(
 
 /// Where a path leads that is written in a file of this directory, if that is below the root. One that goes up after it
 /// went down is not followed: a link on the way would lead it elsewhere.
-pub fn resolve_beneath(tree: &Tree, directory: &Path, path: &Path) -> Option<PathBuf> {
+pub(super) fn resolve_beneath(tree: &Tree, directory: &Path, path: &Path) -> Option<PathBuf> {
     let (mut at, path) = match path.is_absolute() {
         true => (PathBuf::new(), path.strip_prefix(tree.path()).ok()?),
         false => (directory.to_owned(), path),

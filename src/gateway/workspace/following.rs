@@ -25,7 +25,7 @@ use super::{
 
 /// How far an accepted file is followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FollowReferences {
+pub(super) enum FollowReferences {
     /// What it names becomes a control place.
     Yes,
     /// What was accepted before becomes one in its new places: those of a new work tree.
@@ -34,7 +34,7 @@ pub enum FollowReferences {
 
 impl Scanner {
     /// Follows an accepted control file.
-    pub fn follow_accepted(
+    pub(super) fn follow_accepted(
         &mut self,
         tree: &Tree,
         path: &Path,
@@ -190,7 +190,7 @@ impl Scanner {
 
     /// What the owner's own configuration and the system's name is guarded in every repository. They are read when a scan begins while
     /// no command runs: what a person changes later is followed then.
-    pub fn follow_own_configuration(&mut self, tree: &Tree) {
+    pub(super) fn follow_own_configuration(&mut self, tree: &Tree) {
         let every = Path::new(EVERY_REPOSITORY);
         // The root may be a part of a repository's files.
         for above in tree.path().ancestors().skip(1).filter(|above| above.join(".git").exists()) {

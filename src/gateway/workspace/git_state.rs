@@ -12,11 +12,11 @@ use super::{
 };
 
 /// The directories of a repository that these files are in.
-pub const STATE_DIRECTORIES: [&str; 6] =
+pub(super) const STATE_DIRECTORIES: [&str; 6] =
     ["sequencer", "rebase-merge", "rebase-apply", "remotes", "branches", "gitweb"];
 
 /// Whether a file of that name in a directory of that name is such a file, wherever the directory is.
-pub fn is_progress(directory: &OsStr, file: &OsStr) -> bool {
+pub(super) fn is_progress(directory: &OsStr, file: &OsStr) -> bool {
     matches!(
         (directory.as_bytes(), file.as_bytes()),
         (b"sequencer", b"opts")
@@ -26,17 +26,17 @@ pub fn is_progress(directory: &OsStr, file: &OsStr) -> bool {
 }
 
 /// Whether such a file can have this name.
-pub fn is_progress_name(file: &OsStr) -> bool {
+pub(super) fn is_progress_name(file: &OsStr) -> bool {
     matches!(file.as_bytes(), b"opts" | b"strategy" | b"gpg_sign_opt" | b"apply-opt")
 }
 
 /// Whether every file counts that is in a repository's directory of that name.
-pub fn counts_whole(directory: &OsStr) -> bool {
+pub(super) fn counts_whole(directory: &OsStr) -> bool {
     matches!(directory.as_bytes(), b"remotes" | b"branches" | b"gitweb")
 }
 
 /// What of the file makes git run code.
-pub fn dangerous_part(path: &Path, bytes: &[u8]) -> Option<String> {
+pub(super) fn dangerous_part(path: &Path, bytes: &[u8]) -> Option<String> {
     let directory = path.parent().and_then(Path::file_name).unwrap_or_default();
     match directory.as_bytes() {
         b"sequencer" => {
@@ -137,7 +137,7 @@ fn commands_before(before: Option<&FileContent>) -> BTreeMap<&[u8], usize> {
 }
 
 /// The first command of a list that was not in it before.
-pub fn new_commands(bytes: &[u8], before: Option<&FileContent>) -> Option<String> {
+pub(super) fn new_commands(bytes: &[u8], before: Option<&FileContent>) -> Option<String> {
     let known = commands_before(before);
     let now = commands(bytes);
     let new = now.iter().find(|(line, count)| known.get(*line).is_none_or(|known| *count > known))?;
@@ -145,7 +145,7 @@ pub fn new_commands(bytes: &[u8], before: Option<&FileContent>) -> Option<String
 }
 
 /// The list without commands that were not in it before.
-pub fn without_new_commands(bytes: &[u8], before: Option<&FileContent>) -> Vec<u8> {
+pub(super) fn without_new_commands(bytes: &[u8], before: Option<&FileContent>) -> Vec<u8> {
     let mut left = commands_before(before);
     let lines = bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| {
         if !is_command(line) {

@@ -15,7 +15,7 @@ const MAX_DANGEROUS_ENTRIES: usize = 4_096;
 
 /// One entry: its name in small letters but for the subsection, and its value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ConfigEntry {
+pub(crate) struct ConfigEntry {
     section: String,
     subsection: Option<String>,
     variable: String,
@@ -25,7 +25,7 @@ pub struct ConfigEntry {
 
 impl ConfigEntry {
     /// As people write it: `core.fsmonitor`.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let Self { section, subsection, variable, .. } = self;
         match subsection {
             Some(subsection) => format!("{section}.{subsection}.{variable}"),
@@ -34,42 +34,42 @@ impl ConfigEntry {
     }
 
     /// Its section, in small letters.
-    pub fn section(&self) -> &str {
+    pub(crate) fn section(&self) -> &str {
         &self.section
     }
 
     /// Its subsection, as it is written.
-    pub fn subsection(&self) -> Option<&str> {
+    pub(crate) fn subsection(&self) -> Option<&str> {
         self.subsection.as_deref()
     }
 
     /// Its name in the section, in small letters.
-    pub fn variable(&self) -> &str {
+    pub(crate) fn variable(&self) -> &str {
         &self.variable
     }
 
     /// As a person is shown it.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         format!("{} = {}", self.name(), lossy(&self.value))
     }
 
     /// Whether it takes in another configuration.
-    pub fn is_include(&self) -> bool {
+    pub(crate) fn is_include(&self) -> bool {
         self.section.starts_with("include")
     }
 
     /// Whether it names a directory of hooks.
-    pub fn is_hooks_path(&self) -> bool {
+    pub(crate) fn is_hooks_path(&self) -> bool {
         matches!(self.name().as_str(), "core.hookspath" | "gitflow.path.hooks")
     }
 
     /// Whether it names a directory from which new repositories are filled.
-    pub fn is_template(&self) -> bool {
+    pub(crate) fn is_template(&self) -> bool {
         self.variable == "templatedir"
     }
 
     /// Whether the value is a path, and no command.
-    pub fn is_path(&self) -> bool {
+    pub(crate) fn is_path(&self) -> bool {
         ["path", "templatedir", "attributesfile", "hooks", "prog"]
             .iter()
             .any(|end| self.variable.ends_with(end))
@@ -77,7 +77,7 @@ impl ConfigEntry {
 }
 
 /// The entries of a file that make git run code.
-pub fn dangerous(text: &[u8], kind: ConfigKind) -> BTreeSet<ConfigEntry> {
+pub(crate) fn dangerous(text: &[u8], kind: ConfigKind) -> BTreeSet<ConfigEntry> {
     let mut parser = ConfigParser::new(text);
     let (mut found, mut count) = (BTreeSet::new(), 0);
     let mut rules = Vec::new();
@@ -102,7 +102,7 @@ pub fn dangerous(text: &[u8], kind: ConfigKind) -> BTreeSet<ConfigEntry> {
 }
 
 /// The entries of a file in their order, but for those whose names git reads otherwise.
-pub fn config_entries(text: &[u8]) -> Vec<ConfigEntry> {
+pub(crate) fn config_entries(text: &[u8]) -> Vec<ConfigEntry> {
     let mut parser = ConfigParser::new(text);
     let mut found = Vec::new();
     while let Some(item) = parser.read_next() {
@@ -114,17 +114,17 @@ pub fn config_entries(text: &[u8]) -> Vec<ConfigEntry> {
 }
 
 /// Where a repository says that its files are.
-pub fn worktrees(text: &[u8]) -> BTreeSet<String> {
+pub(crate) fn worktrees(text: &[u8]) -> BTreeSet<String> {
     values(text, "core.worktree").iter().map(|value| lossy(value)).collect()
 }
 
 /// The same, byte for byte.
-pub fn worktree_paths(text: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn worktree_paths(text: &[u8]) -> Vec<Vec<u8>> {
     values(text, "core.worktree")
 }
 
 /// The last value of an entry with this name, in small letters.
-pub fn last_value(text: &[u8], name: &str) -> Option<String> {
+pub(crate) fn last_value(text: &[u8], name: &str) -> Option<String> {
     values(text, name).pop().map(|value| lossy(&value))
 }
 
@@ -141,7 +141,7 @@ fn values(text: &[u8], name: &str) -> Vec<Vec<u8>> {
 }
 
 /// What git reads of a text that it passes on as a string of C's.
-pub fn until_nul(bytes: &[u8]) -> &[u8] {
+pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.get(..memchr::memchr(0, bytes).unwrap_or(bytes.len())).unwrap_or_default()
 }
 

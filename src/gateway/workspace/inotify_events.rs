@@ -37,7 +37,7 @@ const SCANS_ONLY: &str = "changes are found by scans only, at each terminal's en
 
 /// Something that has changed.
 #[derive(Debug)]
-pub enum InotifyEventKind {
+pub(super) enum InotifyEventKind {
     /// More than the kernel keeps.
     Overflow,
     /// A file, seen by these directories.
@@ -55,7 +55,7 @@ pub enum InotifyEventKind {
 
 /// Whether a directory is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AddWatchOutcome {
+pub(super) enum AddWatchOutcome {
     /// From now on.
     New,
     /// It was before.
@@ -66,7 +66,7 @@ pub enum AddWatchOutcome {
 
 /// An instance of inotify, where one could be had.
 #[derive(Debug)]
-pub struct InotifyEvents {
+pub(super) struct InotifyEvents {
     inotify: Option<Inotify>,
     /// The lease of the host's instances and watches; there is no `inotify` without it.
     lease: Option<InotifyLease>,
@@ -80,7 +80,7 @@ pub struct InotifyEvents {
 
 impl InotifyEvents {
     /// Watches nothing yet. Without a share of the host's inotify it never will.
-    pub fn new(share: Option<InotifyLease>) -> Self {
+    pub(super) fn new(share: Option<InotifyLease>) -> Self {
         let made = match share {
             Some(share) => Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
                 .map(|inotify| (inotify, share))
@@ -93,28 +93,28 @@ impl InotifyEvents {
     }
 
     /// Whether inotify is in use. When it is not, changes are found by scans only.
-    pub fn is_active(&self) -> bool {
+    pub(super) fn is_active(&self) -> bool {
         self.inotify.is_some()
     }
 
     /// How many directories are watched.
-    pub fn directories(&self) -> usize {
+    pub(super) fn directories(&self) -> usize {
         self.directories.len()
     }
 
     /// Whether so much waits that it is for the thread to read.
-    pub fn has_backlog(&self) -> bool {
+    pub(super) fn has_backlog(&self) -> bool {
         self.pending_bytes() > MAX_QUICK_READ_BYTES
     }
 
     /// Whether anything waits.
-    pub fn has_events(&self) -> bool {
+    pub(super) fn has_events(&self) -> bool {
         self.pending_bytes() > 0
     }
 
     /// Reads the events that wait now. Events that arrive meanwhile are left for the next call, so that a flood of events
     /// does not keep the caller here.
-    pub fn read(&mut self, mut each: impl FnMut(InotifyEventKind)) {
+    pub(super) fn read(&mut self, mut each: impl FnMut(InotifyEventKind)) {
         if self.inotify.is_none() {
             return;
         }
@@ -151,7 +151,11 @@ impl InotifyEvents {
     }
 
     /// Watches a directory that is open.
-    pub fn watch_directory(&mut self, directory: &impl std::os::fd::AsRawFd, path: &Path) -> AddWatchOutcome {
+    pub(super) fn watch_directory(
+        &mut self,
+        directory: &impl std::os::fd::AsRawFd,
+        path: &Path,
+    ) -> AddWatchOutcome {
         match self.watch(&Tree::proc_fd_path(directory), DIRECTORY_EVENTS) {
             Some(descriptor) => match self.directories.insert(descriptor, path.to_owned()) {
                 None => AddWatchOutcome::New,
@@ -162,7 +166,7 @@ impl InotifyEvents {
     }
 
     /// Watches a file that is open. `by`: the directory whose scan finds it.
-    pub fn watch_file(&mut self, file: &impl std::os::fd::AsRawFd, by: &Path) {
+    pub(super) fn watch_file(&mut self, file: &impl std::os::fd::AsRawFd, by: &Path) {
         if let Some(descriptor) = self.watch(&Tree::proc_fd_path(file), FILE_EVENTS) {
             self.files.entry(descriptor).or_default().insert(by.to_owned());
         }

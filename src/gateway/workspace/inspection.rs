@@ -149,7 +149,7 @@ impl Scanner {
     }
 
     /// An accepted link in place of a directory of a tool's: what is behind it counts as if it were there.
-    pub fn follow_accepted_link(&mut self, tree: &Tree, link: &Path) {
+    pub(super) fn follow_accepted_link(&mut self, tree: &Tree, link: &Path) {
         if self.tools.is_on_the_way(link)
             && let Some(followed) = tree.follow_link(link)
         {

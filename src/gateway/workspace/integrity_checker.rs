@@ -45,7 +45,7 @@ enum Protection {
 
 /// What a scan does with what it finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScanMode {
+pub(super) enum ScanMode {
     /// No command runs: what is there is accepted.
     Accept,
     /// The first scan is not complete, and a command runs since this moment (as [`ControlFile::changed_at`]): what has
@@ -57,7 +57,7 @@ pub enum ScanMode {
 
 /// Whether a command may be executing what is in the workspace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommandState {
+pub(super) enum CommandState {
     /// At least one runs.
     Running,
     /// None does any more.
@@ -66,7 +66,7 @@ pub enum CommandState {
 
 /// Compares a workspace with its baseline.
 #[derive(Debug)]
-pub struct IntegrityChecker {
+pub(super) struct IntegrityChecker {
     tree: Tree,
     scanner: Scanner,
     baseline: BTreeMap<PathBuf, (Role, FileContent)>,
@@ -130,7 +130,7 @@ impl IntegrityChecker {
     }
 
     /// Whether nothing can have changed since the last scan. Does not block.
-    pub fn is_unchanged(&mut self) -> bool {
+    pub(super) fn is_unchanged(&mut self) -> bool {
         self.deferred_todos.is_empty()
             && self.deferred_pointers.is_empty()
             && self.unjudged.is_empty()
@@ -138,42 +138,42 @@ impl IntegrityChecker {
     }
 
     /// Whether inotify events wait. Does not block.
-    pub fn has_events(&self) -> bool {
+    pub(super) fn has_events(&self) -> bool {
         self.scanner.has_events()
     }
 
     /// Whether the baseline is empty: no file of it can change without an event.
-    pub fn baseline_is_empty(&self) -> bool {
+    pub(super) fn baseline_is_empty(&self) -> bool {
         self.baseline.is_empty()
     }
 
     /// Whether the scan of everything is complete, and all that it found is judged.
-    pub fn scan_is_complete(&self) -> bool {
+    pub(super) fn scan_is_complete(&self) -> bool {
         self.unjudged.is_empty() && self.scanner.is_complete()
     }
 
     /// Why some of the workspace is not scanned.
-    pub fn shortfall(&self) -> Option<&str> {
+    pub(super) fn shortfall(&self) -> Option<&str> {
         self.scanner.shortfall()
     }
 
     /// The files of the baseline.
-    pub fn baseline(&self) -> impl Iterator<Item = (&Path, Role, &FileContent)> {
+    pub(super) fn baseline(&self) -> impl Iterator<Item = (&Path, Role, &FileContent)> {
         self.baseline.iter().map(|(path, (role, content))| (path.as_path(), *role, content))
     }
 
     /// Adds the files of tools that a profile protects.
-    pub fn add_tools(&mut self, tools: &[PathBuf]) {
+    pub(super) fn add_tools(&mut self, tools: &[PathBuf]) {
         self.scanner.add_tools(tools);
     }
 
     /// Starts a scan of everything when inotify is not in use.
-    pub fn rescan_without_inotify(&mut self) {
+    pub(super) fn rescan_without_inotify(&mut self) {
         self.scanner.rescan_without_inotify();
     }
 
     /// Compares the files of the baseline themselves: a file that is mapped into memory changes without an event.
-    pub fn compare_files(&mut self) {
+    pub(super) fn compare_files(&mut self) {
         let changed = |path: &PathBuf, known: &FileContent| self.tree.content(path).0 != *known;
         let is_file =
             |content: &FileContent| matches!(content, FileContent::File { .. } | FileContent::Unsupported(_));
@@ -186,13 +186,13 @@ impl IntegrityChecker {
     }
 
     /// Reads the inotify events until now: what the next scans are about.
-    pub fn read_events(&mut self) {
+    pub(super) fn read_events(&mut self) {
         self.scanner.read_events();
     }
 
     /// Scans what may have changed and judges what it finds, until a deadline; the rest is left to the next call. A rebase
     /// list is judged only if `commands` says, just before, that none runs: one may start during the scan.
-    pub fn scan(
+    pub(super) fn scan(
         &mut self,
         mode: ScanMode,
         commands: &dyn Fn() -> CommandState,
@@ -561,7 +561,7 @@ impl IntegrityChecker {
 
 /// What was done about a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ChangeAction {
+pub(crate) enum ChangeAction {
     /// It holds what it held before.
     Restored,
     /// It was renamed so that no tool finds it.
@@ -574,7 +574,7 @@ pub enum ChangeAction {
 
 /// A dangerous change of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DangerousChange {
+pub(crate) struct DangerousChange {
     /// Absolute.
     pub path: PathBuf,
     /// What it would have made people's tools run.

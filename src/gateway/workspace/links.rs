@@ -18,26 +18,26 @@ use super::{
 use crate::policy::workspace_files;
 
 /// Whether a path is in a directory named `.git`, or is one.
-pub fn is_in_git(path: &Path) -> bool {
+pub(super) fn is_in_git(path: &Path) -> bool {
     path.iter().any(|name| name == ".git")
 }
 
 /// Whether a git directory is expected at a path: it is named `.git`, or it is a submodule's or a worktree's in one.
-pub fn is_git_place(path: &Path) -> bool {
+pub(super) fn is_git_place(path: &Path) -> bool {
     let names: Vec<&OsStr> = path.iter().collect();
     let Some(at) = names.iter().rposition(|name| *name == ".git") else { return false };
     names.get(at + 1).is_none_or(|next| *next == "modules" || *next == "worktrees")
 }
 
 /// Whether git makes a directory of that name in `objects`.
-pub fn is_object_directory(name: &OsStr) -> bool {
+pub(super) fn is_object_directory(name: &OsStr) -> bool {
     let name = name.as_bytes();
     let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     matches!(name, b"pack" | b"info") || (name.len() == 2 && name.iter().all(is_hex))
 }
 
 /// Whether a path is, by its names, a git directory or in a part of one that is not scanned.
-pub fn is_hidden(path: &Path) -> bool {
+pub(super) fn is_hidden(path: &Path) -> bool {
     let is_hidden_part = |at: &Path| {
         let (Some(above), Some(name)) = (at.parent(), at.file_name()) else { return false };
         if is_git_place(above) && SKIPPED_DIRECTORIES.iter().any(|skipped| name == *skipped) {
@@ -50,12 +50,12 @@ pub fn is_hidden(path: &Path) -> bool {
 }
 
 /// Whether a path is in a directory that package managers fill, or is one.
-pub fn is_in_store(path: &Path) -> bool {
+pub(super) fn is_in_store(path: &Path) -> bool {
     path.iter().any(workspace_files::is_store)
 }
 
 /// The part of a path in a `.git` that stands for what a link in it leads to: up to the name after `.git`.
-pub fn git_entry(path: &Path) -> PathBuf {
+pub(super) fn git_entry(path: &Path) -> PathBuf {
     let names = path.iter().collect::<Vec<_>>();
     let last = names.iter().rposition(|name| *name == ".git").unwrap_or(names.len());
     names.into_iter().take(last.saturating_add(2)).collect()
@@ -63,28 +63,28 @@ pub fn git_entry(path: &Path) -> PathBuf {
 
 /// Places in stores and in `.git` to which links lead from elsewhere: tools come to what is below them.
 #[derive(Debug, Default)]
-pub struct ExposedPaths(BTreeSet<PathBuf>);
+pub(super) struct ExposedPaths(BTreeSet<PathBuf>);
 
 impl ExposedPaths {
     /// Adds a place. Returns whether it is new.
-    pub fn add(&mut self, path: PathBuf) -> bool {
+    pub(super) fn add(&mut self, path: PathBuf) -> bool {
         !self.is_full() && self.0.insert(path)
     }
 
     /// Whether no more can be added.
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.0.len() >= MAX_CONTROL_FILES
     }
 
     /// Whether a place is exposed, in an exposed place, or on the way to one.
-    pub fn concerns(&self, path: &Path) -> bool {
+    pub(super) fn concerns(&self, path: &Path) -> bool {
         let from = (Bound::Included(path), Bound::<&Path>::Unbounded);
         path.ancestors().any(|at| self.0.contains(at))
             || self.0.range::<Path, _>(from).next().is_some_and(|next| next.starts_with(path))
     }
 
     /// Whether a link leads to a place, or above it, so that it counts as in no store.
-    pub fn reaches(&self, path: &Path) -> bool {
+    pub(super) fn reaches(&self, path: &Path) -> bool {
         path.ancestors()
             .any(|at| self.0.contains(at) && path.strip_prefix(at).is_ok_and(|below| !is_in_store(below)))
     }
@@ -95,7 +95,7 @@ const MAX_LINKS_FOLLOWED: usize = 40;
 
 /// Where a path leads.
 #[derive(Debug)]
-pub struct FollowedPath {
+pub(super) struct FollowedPath {
     /// Without links. Nothing may be there.
     pub target: PathBuf,
     /// The links on the way, the first one first.
@@ -105,7 +105,7 @@ pub struct FollowedPath {
 impl Tree {
     /// Where a link leads, as paths below the root; `None` where that is elsewhere. What is not there is taken as a
     /// directory that will be.
-    pub fn follow_link(&self, link: &Path) -> Option<FollowedPath> {
+    pub(super) fn follow_link(&self, link: &Path) -> Option<FollowedPath> {
         let FollowedPath { target, links } = self.follow(&self.path().join(link))?;
         let target = self.below_root(&target)?;
         let links = links.iter().filter_map(|link| self.below_root(link)).collect();
@@ -113,7 +113,7 @@ impl Tree {
     }
 
     /// Where an absolute path leads. `None`: by way of too many links, to nothing.
-    pub fn follow(&self, path: &Path) -> Option<FollowedPath> {
+    pub(super) fn follow(&self, path: &Path) -> Option<FollowedPath> {
         let (mut target, mut left) = self.start(path);
         let mut links = Vec::new();
         while let Some(name) = left.pop() {
@@ -140,7 +140,7 @@ impl Tree {
     }
 
     /// An absolute path relative to the root, if it is below it.
-    pub fn below_root(&self, absolute: &Path) -> Option<PathBuf> {
+    pub(super) fn below_root(&self, absolute: &Path) -> Option<PathBuf> {
         absolute.strip_prefix(self.path()).ok().map(Path::to_owned)
     }
 

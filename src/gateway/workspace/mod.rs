@@ -44,7 +44,7 @@ use nix::sys::stat::fstat;
 
 pub(crate) use gitconfig::{ConfigEntry, config_entries, last_value, worktrees};
 pub(crate) use integrity_checker::{ChangeAction, DangerousChange};
-pub use queue::Completion;
+pub(crate) use queue::Completion;
 pub(crate) use queue::Observer;
 pub(crate) use watcher::{ScanWaiter, Watcher};
 
@@ -56,13 +56,13 @@ use tree::{SharedRoots, Tree};
 use crate::sys::rights::Rights;
 
 /// The most workspaces that are watched at a time: each has a thread.
-pub const MAX_WATCHED: usize = 2_048;
+pub(crate) const MAX_WATCHED: usize = 2_048;
 /// The most of one owner.
-pub const MAX_WATCHED_PER_OWNER: usize = 128;
+pub(crate) const MAX_WATCHED_PER_OWNER: usize = 128;
 
 /// A root to watch.
 #[derive(Debug)]
-pub struct WorkspaceRoot<'a> {
+pub(crate) struct WorkspaceRoot<'a> {
     /// Absolute, without links.
     pub path: &'a Path,
     /// Open.
@@ -73,7 +73,7 @@ pub struct WorkspaceRoot<'a> {
 
 /// Why a workspace is not watched.
 #[derive(Debug, thiserror::Error)]
-pub enum WatchError {
+pub(crate) enum WatchError {
     /// The bound is reached.
     #[error("{max} workspaces are watched, the most there may be")]
     TooMany {
@@ -92,7 +92,7 @@ type WorkspaceKey = (u64, u64, u32);
 
 /// All workspaces that are watched.
 #[derive(Debug)]
-pub struct Workspaces {
+pub(crate) struct Workspaces {
     watched: Mutex<HashMap<WorkspaceKey, WatchedWorkspace>>,
     budget: Arc<InotifyBudget>,
     roots: SharedRoots,
@@ -109,7 +109,7 @@ struct WatchedWorkspace {
 
 impl Workspaces {
     /// None yet. `state`: the gateway's own directory, where another gateway may follow this one.
-    pub fn new(state: Option<&Path>) -> Self {
+    pub(crate) fn new(state: Option<&Path>) -> Self {
         Self {
             watched: Mutex::default(),
             budget: InotifyBudget::of_host(),
@@ -122,7 +122,7 @@ impl Workspaces {
     ///
     /// # Errors
     /// [`WatchError`].
-    pub fn watch(&self, root: &WorkspaceRoot<'_>, session: &str) -> Result<Arc<Watcher>, WatchError> {
+    pub(crate) fn watch(&self, root: &WorkspaceRoot<'_>, session: &str) -> Result<Arc<Watcher>, WatchError> {
         let key = key(root)?;
         let mut watched = self.lock();
         if let Some(watched) = watched.get_mut(&key) {
@@ -163,7 +163,7 @@ impl Workspaces {
     }
 
     /// Finishes the scans that were cut short, for the workspaces that only this session uses.
-    pub fn finish_pending_scans(&self, session: &str) -> Vec<ScanWaiter> {
+    pub(crate) fn finish_pending_scans(&self, session: &str) -> Vec<ScanWaiter> {
         let watched = self.lock();
         let own = watched
             .values()
@@ -172,7 +172,7 @@ impl Workspaces {
     }
 
     /// A session is closed. A workspace without sessions is no longer watched, and its baseline is removed.
-    pub fn close_session(&self, session: &str, roots: &[WorkspaceRoot<'_>]) {
+    pub(crate) fn close_session(&self, session: &str, roots: &[WorkspaceRoot<'_>]) {
         let mut watched = self.lock();
         watched.retain(|_, watched| {
             watched.sessions.remove(session);

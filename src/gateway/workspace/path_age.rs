@@ -21,7 +21,7 @@ const REPOSITORY_ENTRIES: [[&str; 2]; 2] = [["objects", "refs"], ["HEAD", "commo
 
 /// Since when a path leads to what is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PathAge {
+pub(super) enum PathAge {
     /// It did before the moment.
     Unchanged,
     /// A directory on the way was renamed, or got or lost an entry: its times do not say which.
@@ -31,7 +31,7 @@ pub enum PathAge {
 }
 
 /// Since when a path leads to what is there. `moment`: as [`Tree::content`] has it.
-pub fn path_age(tree: &Tree, repositories: &BTreeSet<PathBuf>, path: &Path, moment: i64) -> PathAge {
+pub(super) fn path_age(tree: &Tree, repositories: &BTreeSet<PathBuf>, path: &Path, moment: i64) -> PathAge {
     let way: Vec<&Path> = path.ancestors().collect();
     let mut age = PathAge::Unchanged;
     let Some(mut above) = times(tree, Path::new("")) else { return PathAge::New };

@@ -28,18 +28,18 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.starts.is_empty() && self.ends.is_empty() && self.finishes.is_empty()
     }
 }
 
 /// Runs a closure when its last holder drops it: after the last of the scans at a command's end, or instead of a scan
 /// that is impossible.
-pub struct Completion(Option<Box<dyn FnOnce() + Send + Sync>>);
+pub(crate) struct Completion(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl Completion {
     /// Runs `done` when the last holder drops it.
-    pub fn new(done: impl FnOnce() + Send + Sync + 'static) -> Arc<Self> {
+    pub(crate) fn new(done: impl FnOnce() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self(Some(Box::new(done))))
     }
 }
@@ -77,7 +77,7 @@ struct QueueState {
 
 impl RequestQueue {
     /// Adds a request.
-    pub fn submit(&self, add: impl FnOnce(&mut Requests)) {
+    pub(super) fn submit(&self, add: impl FnOnce(&mut Requests)) {
         let mut state = self.lock();
         add(&mut state.requests);
         let dropped = state.is_closed.then(|| std::mem::take(&mut state.requests));
@@ -87,7 +87,7 @@ impl RequestQueue {
     }
 
     /// Wakes the thread where it is parked, or is about to be: the wake is kept until the thread has seen it.
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         let mut state = self.lock();
         state.is_woken = true;
         if state.is_parked {
@@ -96,7 +96,7 @@ impl RequestQueue {
     }
 
     /// All requests, or none after a time; `None` when the queue is closed.
-    pub fn wait(&self, timeout: Duration) -> Option<Requests> {
+    pub(super) fn wait(&self, timeout: Duration) -> Option<Requests> {
         let is_idle = |state: &mut QueueState| state.requests.is_empty() && !state.is_closed;
         let (state, _) = self
             .changed
@@ -107,7 +107,7 @@ impl RequestQueue {
 
     /// All requests, or none after a wake; `None` when the queue is closed. Does not wait when there was a wake since the
     /// last wait.
-    pub fn park(&self) -> Option<Requests> {
+    pub(super) fn park(&self) -> Option<Requests> {
         let mut state = self.lock();
         state.is_parked = true;
         let is_idle =
@@ -118,7 +118,7 @@ impl RequestQueue {
     }
 
     /// Drops all requests, and every later one.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
         let dropped = std::mem::take(&mut state.requests);
@@ -139,7 +139,7 @@ impl RequestQueue {
 }
 
 /// Is notified of dangerous changes while a command runs.
-pub trait Observer: Send + Sync {
+pub(crate) trait Observer: Send + Sync {
     /// A dangerous change was found and acted on.
     fn changed(&self, change: &DangerousChange);
 }
@@ -160,7 +160,7 @@ pub(super) struct WatchState {
 }
 
 impl WatchState {
-    pub fn new(checker: IntegrityChecker, store: Option<BaselineStore>) -> Self {
+    pub(super) fn new(checker: IntegrityChecker, store: Option<BaselineStore>) -> Self {
         Self {
             queue: RequestQueue::default(),
             checker: Mutex::new(checker),
@@ -172,15 +172,15 @@ impl WatchState {
         }
     }
 
-    pub fn lock_checker(&self) -> MutexGuard<'_, IntegrityChecker> {
+    pub(super) fn lock_checker(&self) -> MutexGuard<'_, IntegrityChecker> {
         self.checker.lock().expect("no code panics while it holds the baseline of a workspace")
     }
 
-    pub fn lock_running(&self) -> MutexGuard<'_, Vec<RunningCommand>> {
+    pub(super) fn lock_running(&self) -> MutexGuard<'_, Vec<RunningCommand>> {
         self.running.lock().expect("no code panics while it holds the commands of a workspace")
     }
 
-    pub fn lock_shortfall(&self) -> MutexGuard<'_, Option<String>> {
+    pub(super) fn lock_shortfall(&self) -> MutexGuard<'_, Option<String>> {
         self.shortfall.lock().expect("no code panics while it holds a shortfall")
     }
 }
@@ -196,7 +196,7 @@ pub(super) struct RunningCommand {
 
 impl RunningCommand {
     /// Whether its terminal is gone.
-    pub fn is_gone(&self) -> bool {
+    pub(super) fn is_gone(&self) -> bool {
         self.observer.strong_count() == 0
     }
 }

@@ -29,13 +29,13 @@ const MAX_WORK_TREES: usize = 256;
 const MAX_FOREIGN_CONFIGS: usize = 32;
 
 /// Stands for all repositories, as one outside of every root: what the owner's own configuration has is for each of them.
-pub const EVERY_REPOSITORY: &str = "/";
+pub(super) const EVERY_REPOSITORY: &str = "/";
 /// The configurations for all users. Those of the owner are in the home.
 const SYSTEM_CONFIGS: [&str; 2] = ["/etc/gitconfig", "/usr/local/etc/gitconfig"];
 
 /// The repositories, by their common directories.
 #[derive(Debug, Default)]
-pub struct Repositories(BTreeMap<PathBuf, Repository>);
+pub(super) struct Repositories(BTreeMap<PathBuf, Repository>);
 
 #[derive(Debug, Default)]
 struct Repository {
@@ -45,7 +45,7 @@ struct Repository {
 
 /// A path that a repository's configuration names.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NamedPath {
+pub(super) struct NamedPath {
     /// Where it is.
     pub path: PathBuf,
     /// As it is written, where it is relative.
@@ -56,13 +56,13 @@ pub struct NamedPath {
 
 impl Repositories {
     /// Adds an accepted value. Returns whether it is new.
-    pub fn add_value(&mut self, repository: &Path, value: ConfigEntry) -> bool {
+    pub(super) fn add_value(&mut self, repository: &Path, value: ConfigEntry) -> bool {
         let values = &mut self.0.entry(repository.to_owned()).or_default().values;
         values.len() < MAX_CONTROL_FILES && values.insert(value)
     }
 
     /// Adds a repository, for which the values of all repositories are as well. Returns whether it is new.
-    pub fn add(&mut self, repository: &Path) -> bool {
+    pub(super) fn add(&mut self, repository: &Path) -> bool {
         let is_new = self.0.len() < MAX_CONTROL_FILES && !self.0.contains_key(repository);
         if is_new {
             self.0.insert(repository.to_owned(), Repository::default());
@@ -71,19 +71,23 @@ impl Repositories {
     }
 
     /// Their common directories.
-    pub fn directories(&self) -> Vec<PathBuf> {
+    pub(super) fn directories(&self) -> Vec<PathBuf> {
         self.0.keys().cloned().collect()
     }
 
     /// Adds a directory of a repository's files. Returns whether it is new.
-    pub fn add_work_tree(&mut self, repository: &Path, work_tree: PathBuf) -> bool {
+    pub(super) fn add_work_tree(&mut self, repository: &Path, work_tree: PathBuf) -> bool {
         let work_trees = &mut self.0.entry(repository.to_owned()).or_default().work_trees;
         work_trees.len() < MAX_WORK_TREES && work_trees.insert(work_tree)
     }
 
     /// What the configuration of a repository names, in all of its work trees, and a value of which nobody knows what it
     /// runs.
-    pub fn named_paths(&self, tree: &Tree, repository: &Path) -> (BTreeSet<NamedPath>, Option<String>) {
+    pub(super) fn named_paths(
+        &self,
+        tree: &Tree,
+        repository: &Path,
+    ) -> (BTreeSet<NamedPath>, Option<String>) {
         let (mut found, mut unknown) = (BTreeSet::new(), None);
         let Some(known) = self.0.get(repository) else { return (found, unknown) };
         let mut bases = known.work_trees.clone();
@@ -130,7 +134,7 @@ impl Repositories {
 }
 
 /// The common directory of the repository that a directory is a part of.
-pub fn repository_directory(tree: &Tree, git_directory: &Path) -> PathBuf {
+pub(super) fn repository_directory(tree: &Tree, git_directory: &Path) -> PathBuf {
     let pointer = read_file(&git_directory.join("commondir"));
     let target = pointer.as_deref().and_then(|bytes| control_files::pointer_target(bytes, false));
     let common = target.map(|target| git_directory.join(OsStr::from_bytes(target)));
@@ -139,7 +143,7 @@ pub fn repository_directory(tree: &Tree, git_directory: &Path) -> PathBuf {
 }
 
 /// The paths that an `include.path` of a configuration can be.
-pub fn included_paths(tree: &Tree, config: &Path, value: &[u8]) -> Vec<PathBuf> {
+pub(super) fn included_paths(tree: &Tree, config: &Path, value: &[u8]) -> Vec<PathBuf> {
     let value = Path::new(OsStr::from_bytes(value));
     let expanded = expand_home(tree.owner(), value);
     match expanded.is_empty() {
@@ -150,7 +154,7 @@ pub fn included_paths(tree: &Tree, config: &Path, value: &[u8]) -> Vec<PathBuf> 
 
 /// What the configurations of a repository outside of the root have.
 #[derive(Debug, Default)]
-pub struct ForeignConfigs {
+pub(super) struct ForeignConfigs {
     /// The files outside of the root, read or not.
     pub files: BTreeSet<PathBuf>,
     /// The values that name files.
@@ -160,7 +164,7 @@ pub struct ForeignConfigs {
 }
 
 /// Reads the configurations of a repository outside of the root, with what they include.
-pub fn read_foreign(tree: &Tree, git_directory: &Path, common: &Path) -> ForeignConfigs {
+pub(super) fn read_foreign(tree: &Tree, git_directory: &Path, common: &Path) -> ForeignConfigs {
     read_configs(
         tree,
         [common.join("config"), common.join("config.worktree"), git_directory.join("config.worktree")].into(),
@@ -168,7 +172,7 @@ pub fn read_foreign(tree: &Tree, git_directory: &Path, common: &Path) -> Foreign
 }
 
 /// Reads the configurations that the owner's git has in every repository: the owner's own and the system's, with what they include.
-pub fn read_for_every_repository(tree: &Tree) -> ForeignConfigs {
+pub(super) fn read_for_every_repository(tree: &Tree) -> ForeignConfigs {
     let mut configs: Vec<PathBuf> = SYSTEM_CONFIGS.map(PathBuf::from).into();
     for name in ["~/.gitconfig", "~/.config/git/config"] {
         configs.extend(expand_home(tree.owner(), Path::new(name)));

@@ -8,13 +8,13 @@ use std::{
 use super::control_files::{Cause, Role};
 
 /// The maximum number of tasks for events, and of names that may be links. With more of them all is scanned.
-pub const MAX_EVENT_TASKS: usize = 16_384;
+pub(super) const MAX_EVENT_TASKS: usize = 16_384;
 /// The maximum number of names that may be links.
-pub const MAX_NAMES: usize = 65_536;
+pub(super) const MAX_NAMES: usize = 65_536;
 
 /// A directory to scan.
 #[derive(Debug, PartialEq, Eq)]
-pub enum ScanTask {
+pub(super) enum ScanTask {
     /// With all directories below it.
     Recursive(PathBuf),
     /// Alone.
@@ -23,7 +23,7 @@ pub enum ScanTask {
 
 /// A control file that is found and not read yet.
 #[derive(Debug)]
-pub struct Candidate {
+pub(super) struct Candidate {
     /// The directory whose scan has found it.
     pub by: PathBuf,
     /// Where it is.
@@ -38,7 +38,7 @@ pub struct Candidate {
 
 /// The next thing to do.
 #[derive(Debug)]
-pub enum Step {
+pub(super) enum Step {
     /// To read a file.
     Read(Candidate),
     /// To list a directory.
@@ -49,7 +49,7 @@ pub enum Step {
 
 /// What is still to be done.
 #[derive(Debug)]
-pub struct ScanQueue {
+pub(super) struct ScanQueue {
     candidates: VecDeque<Candidate>,
     /// Directories that events were about: scanned before the rest.
     event_tasks: VecDeque<ScanTask>,
@@ -60,7 +60,7 @@ pub struct ScanQueue {
 
 impl ScanQueue {
     /// All of a workspace.
-    pub fn with_root() -> Self {
+    pub(super) fn with_root() -> Self {
         Self {
             candidates: VecDeque::new(),
             event_tasks: VecDeque::new(),
@@ -70,24 +70,24 @@ impl ScanQueue {
     }
 
     /// Whether all is done.
-    pub fn is_complete(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.tasks.is_empty() && self.events_are_processed()
     }
 
     /// Whether everything that events were about is done.
-    pub fn events_are_processed(&self) -> bool {
+    pub(super) fn events_are_processed(&self) -> bool {
         self.candidates.is_empty() && self.event_tasks.is_empty() && self.names.is_empty()
     }
 
     /// Starts again with all of the workspace.
-    pub fn rescan(&mut self) {
+    pub(super) fn rescan(&mut self) {
         self.event_tasks.clear();
         self.names.clear();
         self.tasks = VecDeque::from([ScanTask::Recursive(PathBuf::new())]);
     }
 
     /// Adds a directory.
-    pub fn push(&mut self, task: ScanTask, cause: Cause) {
+    pub(super) fn push(&mut self, task: ScanTask, cause: Cause) {
         match cause {
             Cause::Walk => self.tasks.push_back(task),
             Cause::Event => self.event_tasks.push_back(task),
@@ -95,7 +95,7 @@ impl ScanQueue {
     }
 
     /// Adds a directory before the others of its cause: a command could change what is in it before its turn comes.
-    pub fn push_next(&mut self, task: ScanTask, cause: Cause) {
+    pub(super) fn push_next(&mut self, task: ScanTask, cause: Cause) {
         match cause {
             Cause::Walk => self.tasks.push_front(task),
             Cause::Event => self.event_tasks.push_front(task),
@@ -103,7 +103,7 @@ impl ScanQueue {
     }
 
     /// Adds a directory that an event was about. Returns false when there are too many.
-    pub fn push_event(&mut self, task: ScanTask) -> bool {
+    pub(super) fn push_event(&mut self, task: ScanTask) -> bool {
         // A burst is about few places, and only those at the end are compared.
         if !self.event_tasks.iter().rev().take(8).any(|waiting| *waiting == task) {
             self.event_tasks.push_back(task);
@@ -112,7 +112,7 @@ impl ScanQueue {
     }
 
     /// Adds a name that may be a link. Returns false when there are too many.
-    pub fn push_name(&mut self, path: PathBuf, cause: Cause) -> bool {
+    pub(super) fn push_name(&mut self, path: PathBuf, cause: Cause) -> bool {
         let has_room = self.names.len() < MAX_NAMES;
         if has_room {
             let known = self.names.entry(path).or_insert(cause);
@@ -122,25 +122,25 @@ impl ScanQueue {
     }
 
     /// Adds a file to read.
-    pub fn push_file(&mut self, candidate: Candidate) {
+    pub(super) fn push_file(&mut self, candidate: Candidate) {
         self.candidates.push_back(candidate);
     }
 
     /// Whether a scan of this directory is one of the next.
-    pub fn is_next(&self, directory: &Path) -> bool {
+    pub(super) fn is_next(&self, directory: &Path) -> bool {
         let mut next = self.tasks.iter().take(8);
         next.any(|task| matches!(task, ScanTask::Directory(path) if path == directory))
     }
 
     /// Whether a scan of this directory waits.
-    pub fn has_directory(&self, directory: &Path) -> bool {
+    pub(super) fn has_directory(&self, directory: &Path) -> bool {
         self.tasks.iter().any(|task| match task {
             ScanTask::Recursive(path) | ScanTask::Directory(path) => path == directory,
         })
     }
 
     /// The next thing to do: files that are found first, so that few of them wait, then what events were about.
-    pub fn take_next(&mut self) -> Option<Step> {
+    pub(super) fn take_next(&mut self) -> Option<Step> {
         if let Some(candidate) = self.candidates.pop_front() {
             return Some(Step::Read(candidate));
         }

@@ -24,17 +24,17 @@ use super::{
 };
 
 /// The maximum number of directories of a root that are scanned and watched.
-pub const MAX_DIRECTORIES: usize = 16_384;
+pub(super) const MAX_DIRECTORIES: usize = 16_384;
 /// The maximum number of unreadable directories that are tried again.
 const MAX_UNREADABLE: usize = 1_024;
 /// What is said of what is mounted below the root. Commands cannot write there, unless it was mounted later than their sandbox began.
 const OTHER_FILE_SYSTEM: &str = "a file system is mounted below the root: it is not scanned";
 /// The bytes of control files that one slice of a scan reads before they are judged.
-pub const MAX_SLICE_BYTES: usize = 16 << 20;
+pub(super) const MAX_SLICE_BYTES: usize = 16 << 20;
 
 /// Walks a workspace and keeps watching it.
 #[derive(Debug)]
-pub struct Scanner {
+pub(super) struct Scanner {
     pub(super) inotify: InotifyEvents,
     /// The directories of this scan that are not watched, when inotify is not in use.
     scanned_unwatched: usize,
@@ -67,7 +67,7 @@ pub struct Scanner {
 
 impl Scanner {
     /// Begins at the root. Without a share of the host's inotify there are only walks.
-    pub fn new(share: Option<InotifyLease>) -> Self {
+    pub(super) fn new(share: Option<InotifyLease>) -> Self {
         Self {
             inotify: InotifyEvents::new(share),
             scanned_unwatched: 0,
@@ -88,12 +88,12 @@ impl Scanner {
     }
 
     /// Whether all tasks are done. Does not ask the kernel for new events.
-    pub fn is_complete(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         self.queue.is_complete()
     }
 
     /// Whether nothing can have changed since the last scan. Does not block.
-    pub fn is_unchanged(&mut self) -> bool {
+    pub(super) fn is_unchanged(&mut self) -> bool {
         if self.inotify.has_backlog() {
             return false;
         }
@@ -104,25 +104,25 @@ impl Scanner {
     }
 
     /// Whether inotify events wait. Does not block.
-    pub fn has_events(&self) -> bool {
+    pub(super) fn has_events(&self) -> bool {
         self.inotify.has_events()
     }
 
     /// Starts a scan of everything.
-    pub fn rescan(&mut self) {
+    pub(super) fn rescan(&mut self) {
         self.scanned_unwatched = 0;
         self.queue.rescan();
     }
 
     /// Starts a scan of everything when inotify is not in use.
-    pub fn rescan_without_inotify(&mut self) {
+    pub(super) fn rescan_without_inotify(&mut self) {
         if !self.inotify.is_active() {
             self.rescan();
         }
     }
 
     /// Reads these files again in the next scan.
-    pub fn recheck(&mut self, changed: impl IntoIterator<Item = (PathBuf, Role)>) {
+    pub(super) fn recheck(&mut self, changed: impl IntoIterator<Item = (PathBuf, Role)>) {
         for (path, role) in changed {
             let by = path.parent().unwrap_or(Path::new("")).to_owned();
             self.queue.push_file(Candidate { by, path, role, cause: Cause::Walk, is_link: false });
@@ -130,7 +130,7 @@ impl Scanner {
     }
 
     /// Adds files of tools. A directory that may hold several of them is scanned once.
-    pub fn add_tools(&mut self, tools: &[PathBuf]) {
+    pub(super) fn add_tools(&mut self, tools: &[PathBuf]) {
         let directories: BTreeSet<PathBuf> = self.tools.add(tools).into_iter().collect();
         for directory in directories {
             // A scan of this directory that waits already finds these files too.
@@ -141,7 +141,7 @@ impl Scanner {
     }
 
     /// Turns the inotify events into directories to scan.
-    pub fn read_events(&mut self) {
+    pub(super) fn read_events(&mut self) {
         self.has_own_configuration = false;
         let mut events = Vec::new();
         self.inotify.read(|event| events.push(event));
@@ -221,7 +221,7 @@ impl Scanner {
     /// Scans what events were about and then the rest, until a deadline. Each control file goes to `found`.
     /// Reads no new events, so that a flood of changes does not keep it from its end. `since`: when the first command
     /// started that runs alongside the first scan.
-    pub fn scan(
+    pub(super) fn scan(
         &mut self,
         tree: &Tree,
         since: Option<i64>,
@@ -347,12 +347,12 @@ impl Scanner {
     }
 
     /// Records why some of the workspace is not scanned; the first reason stays.
-    pub fn set_shortfall(&mut self, reason: String) {
+    pub(super) fn set_shortfall(&mut self, reason: String) {
         self.shortfall.get_or_insert(reason);
     }
 
     /// Why some of the workspace is not scanned.
-    pub fn shortfall(&self) -> Option<&str> {
+    pub(super) fn shortfall(&self) -> Option<&str> {
         let shortfall = self.shortfall.as_deref().or(self.inotify.shortfall.as_deref());
         shortfall.or(self.unknown_value.as_deref())
     }

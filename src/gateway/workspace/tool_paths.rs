@@ -20,7 +20,7 @@ const MAX_LINKS: usize = 256;
 
 /// The paths of tools' files and directories.
 #[derive(Debug, Default)]
-pub struct ToolPaths {
+pub(super) struct ToolPaths {
     /// Relative to the root.
     rooted: PlaceSet,
     /// Wherever they are.
@@ -106,7 +106,7 @@ enum Extent {
 
 impl ToolPaths {
     /// Adds what a profile protects. Gives the directories in which these are new.
-    pub fn add(&mut self, protected: &[PathBuf]) -> Vec<PathBuf> {
+    pub(super) fn add(&mut self, protected: &[PathBuf]) -> Vec<PathBuf> {
         let mut directories = Vec::new();
         if self
             .last_added
@@ -135,32 +135,32 @@ impl ToolPaths {
     }
 
     /// Whether a place of that name can be a tool's, without being in a tool's directory.
-    pub fn has_name(&self, name: &OsStr) -> bool {
+    pub(super) fn has_name(&self, name: &OsStr) -> bool {
         self.rooted.has_name(name) || self.nested.has_name(name) || self.link_names.contains(name)
     }
 
     /// Whether a place is a tool's, or in a tool's directory.
-    pub fn covers(&self, path: &Path) -> bool {
+    pub(super) fn covers(&self, path: &Path) -> bool {
         self.split(path).is_some()
     }
 
     /// The part of a path that a tool knows it by: `.vscode/tasks.json` of `a/b/.vscode/tasks.json`.
-    pub fn path_within_tool(&self, path: &Path) -> Option<PathBuf> {
+    pub(super) fn path_within_tool(&self, path: &Path) -> Option<PathBuf> {
         Some(self.split(path)?.within)
     }
 
     /// The tool's own place, of a path in it.
-    pub fn tool_root(&self, path: &Path) -> Option<PathBuf> {
+    pub(super) fn tool_root(&self, path: &Path) -> Option<PathBuf> {
         Some(self.split(path)?.root)
     }
 
     /// Whether a place is in the list of the root itself, of which what is there is read-only in every sandbox.
-    pub fn is_rooted(&self, path: &Path) -> bool {
+    pub(super) fn is_rooted(&self, path: &Path) -> bool {
         path.ancestors().any(|at| self.rooted.exact.contains(at))
     }
 
     /// Whether a directory at this place can have a tool's file in it: a link there leads the tool to another file.
-    pub fn is_on_the_way(&self, path: &Path) -> bool {
+    pub(super) fn is_on_the_way(&self, path: &Path) -> bool {
         self.rooted.ways.contains(path)
             || self.nested.ways.iter().any(|way| {
                 path.ends_with(way)
@@ -172,7 +172,7 @@ impl ToolPaths {
     ///
     /// # Errors
     /// There are too many.
-    pub fn add_link(&mut self, link: PathBuf, target: PathBuf) -> Result<bool, String> {
+    pub(super) fn add_link(&mut self, link: PathBuf, target: PathBuf) -> Result<bool, String> {
         // It may itself be behind another one: what counts is how the tool comes to it.
         let written = match self.split_directly(&link) {
             Some(_) => None,
@@ -250,12 +250,12 @@ impl ToolPaths {
     }
 
     /// Whether a directory at this place is not what a tool reads.
-    pub fn is_harmless_directory(&self, path: &Path) -> bool {
+    pub(super) fn is_harmless_directory(&self, path: &Path) -> bool {
         self.split(path).is_some_and(|place| is_only_file(&place.tool))
     }
 
     /// Whether a file's content runs nothing.
-    pub fn is_harmless(&self, path: &Path, bytes: &[u8]) -> bool {
+    pub(super) fn is_harmless(&self, path: &Path, bytes: &[u8]) -> bool {
         let Some(ToolPlace { tool, .. }) = self.split(path) else { return false };
         let judged = workspace_files::inspected().iter().find(|judged| judged.path == tool);
         judged.is_some_and(|judged| {

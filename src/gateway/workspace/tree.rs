@@ -26,15 +26,15 @@ use nix::{
 use crate::sys::file::{exchange, rename_absent};
 
 /// The most bytes of a control file that are read; a longer one counts as [`FileContent::Unsupported`].
-pub const MAX_CONTROL_FILE_BYTES: usize = 1 << 20;
+pub(super) const MAX_CONTROL_FILE_BYTES: usize = 1 << 20;
 /// In the names of quarantined files.
-pub const QUARANTINE_MARK: &str = ".provost-quarantine-";
+pub(super) const QUARANTINE_MARK: &str = ".provost-quarantine-";
 /// In the names of files that are about to be restored.
-pub const RESTORE_MARK: &str = ".provost-restore-";
+pub(super) const RESTORE_MARK: &str = ".provost-restore-";
 
 /// What is at a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FileContent {
+pub(super) enum FileContent {
     /// Nothing.
     Absent,
     /// A file.
@@ -55,7 +55,7 @@ pub enum FileContent {
 
 /// By what a file is known whose content is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileIdentity {
+pub(super) struct FileIdentity {
     /// Its file system.
     pub device: u64,
     /// Its number there.
@@ -86,13 +86,13 @@ impl FileIdentity {
 }
 
 /// A time of a file.
-pub fn nanoseconds(seconds: i64, rest: i64) -> i64 {
+pub(super) fn nanoseconds(seconds: i64, rest: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(rest)
 }
 
 /// What a name in a directory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EntryKind {
+pub(super) enum EntryKind {
     /// A directory.
     Directory,
     /// A symbolic link.
@@ -105,19 +105,19 @@ pub enum EntryKind {
 
 impl EntryKind {
     /// Whether it can be a directory.
-    pub fn may_be_directory(self) -> bool {
+    pub(super) fn may_be_directory(self) -> bool {
         matches!(self, Self::Directory | Self::Unknown)
     }
 
     /// Whether it can be a link.
-    pub fn may_be_link(self) -> bool {
+    pub(super) fn may_be_link(self) -> bool {
         matches!(self, Self::Link | Self::Unknown)
     }
 }
 
 /// The files below a root.
 #[derive(Debug)]
-pub struct Tree {
+pub(super) struct Tree {
     path: PathBuf,
     root: OwnedFd,
     owner: u32,
@@ -125,26 +125,26 @@ pub struct Tree {
 }
 
 /// The paths of all roots that are watched.
-pub type SharedRoots = Arc<Mutex<BTreeSet<PathBuf>>>;
+pub(super) type SharedRoots = Arc<Mutex<BTreeSet<PathBuf>>>;
 
 impl Tree {
     /// Below a directory that is open, with `O_PATH` or otherwise.
-    pub fn new(path: PathBuf, root: OwnedFd) -> Self {
+    pub(super) fn new(path: PathBuf, root: OwnedFd) -> Self {
         Self { path, root, owner: geteuid().as_raw(), roots: SharedRoots::default() }
     }
 
     /// These are watched, too.
-    pub fn among(self, roots: SharedRoots) -> Self {
+    pub(super) fn among(self, roots: SharedRoots) -> Self {
         Self { roots, ..self }
     }
 
     /// Whether a path below this root is one of the others.
-    pub fn is_another_root(&self, below: &Path) -> bool {
+    pub(super) fn is_another_root(&self, below: &Path) -> bool {
         self.roots.lock().is_ok_and(|roots| roots.contains(&self.path.join(below)))
     }
 
     /// An absolute path relative to another root, if it is below one.
-    pub fn below_another_root(&self, absolute: &Path) -> Option<PathBuf> {
+    pub(super) fn below_another_root(&self, absolute: &Path) -> Option<PathBuf> {
         let roots = self.roots.lock().ok()?;
         let below =
             roots.iter().filter(|root| **root != self.path).find_map(|root| absolute.strip_prefix(root).ok());
@@ -152,27 +152,27 @@ impl Tree {
     }
 
     /// The files are this user's.
-    pub fn owned_by(self, owner: u32) -> Self {
+    pub(super) fn owned_by(self, owner: u32) -> Self {
         Self { owner, ..self }
     }
 
     /// Whose files they are.
-    pub fn owner(&self) -> u32 {
+    pub(super) fn owner(&self) -> u32 {
         self.owner
     }
 
     /// Where the root is.
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The root, open.
-    pub fn root(&self) -> &OwnedFd {
+    pub(super) fn root(&self) -> &OwnedFd {
         &self.root
     }
 
     /// Opens a directory for listing.
-    pub fn directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
+    pub(super) fn directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
         match self.open(path, OFlag::O_RDONLY | OFlag::O_DIRECTORY) {
             // Its owner has closed it, or one above it, and can open it again.
             Err(Errno::EACCES) => self.open_closed_directory(path).map_err(|_| Errno::EACCES),
@@ -205,24 +205,24 @@ impl Tree {
     }
 
     /// A path that leads to an open descriptor, for calls that take no descriptor.
-    pub fn proc_fd_path(descriptor: &impl AsRawFd) -> PathBuf {
+    pub(super) fn proc_fd_path(descriptor: &impl AsRawFd) -> PathBuf {
         format!("/proc/self/fd/{}", descriptor.as_raw_fd()).into()
     }
 
     /// What a link contains; `None` where there is no link.
-    pub fn read_link(&self, path: &Path) -> Option<PathBuf> {
+    pub(super) fn read_link(&self, path: &Path) -> Option<PathBuf> {
         let place = self.open_path(path).ok()?;
         let is_link = kind(&fstat(&place).ok()?) == SFlag::S_IFLNK;
         is_link.then(|| readlinkat(&place, "").ok()).flatten().map(PathBuf::from)
     }
 
     /// Whether a link leads to a regular file, below the root or elsewhere.
-    pub fn leads_to_file(&self, link: &Path) -> bool {
+    pub(super) fn leads_to_file(&self, link: &Path) -> bool {
         std::fs::metadata(self.path.join(link)).is_ok_and(|found| found.is_file())
     }
 
     /// The names in a directory, and what each is.
-    pub fn names(directory: OwnedFd) -> Result<Vec<(OsString, EntryKind)>, Errno> {
+    pub(super) fn names(directory: OwnedFd) -> Result<Vec<(OsString, EntryKind)>, Errno> {
         let mut names = Vec::new();
         let mut directory = Dir::from_fd(directory)?;
         for entry in directory.iter() {
@@ -244,14 +244,14 @@ impl Tree {
     }
 
     /// Opens whatever is at a place without reading it.
-    pub fn open_path(&self, path: &Path) -> Result<OwnedFd, Errno> {
+    pub(super) fn open_path(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let (directory, name) = self.open_parent(path)?;
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         with_write_permission(&directory, || nix::fcntl::openat(&directory, name, flags, Mode::empty()))
     }
 
     /// What is at a place, and when it was last changed (stat(2) `st_ctime`, in nanoseconds).
-    pub fn content(&self, path: &Path) -> (FileContent, i64) {
+    pub(super) fn content(&self, path: &Path) -> (FileContent, i64) {
         let place = match self.open_path(path) {
             Ok(place) => place,
             Err(Errno::ENOENT | Errno::ENOTDIR) => return (FileContent::Absent, 0),
@@ -343,7 +343,7 @@ fn with_write_permission<T>(directory: &OwnedFd, act: impl Fn() -> Result<T, Err
 
 /// What came of an undo.
 #[derive(Debug)]
-pub struct Undone {
+pub(super) struct Undone {
     /// Whether the path holds what it held before; if not, nothing is there.
     pub is_restored: bool,
     /// The name, in the same directory, of what was there; `None`: it was no other than what is there now.
@@ -357,7 +357,12 @@ impl Tree {
     ///
     /// # Errors
     /// `ENOENT`: nothing was there. Nothing has changed then.
-    pub fn restore(&self, path: &Path, before: &FileContent, known: Option<&OsStr>) -> Result<Undone, Errno> {
+    pub(super) fn restore(
+        &self,
+        path: &Path,
+        before: &FileContent,
+        known: Option<&OsStr>,
+    ) -> Result<Undone, Errno> {
         let (directory, name) = self.open_parent(path)?;
         let new = suffixed(name, QUARANTINE_MARK);
         let exchanged = with_write_permission(&directory, || {
@@ -381,7 +386,7 @@ impl Tree {
     }
 
     /// Renames what is at a path to a name in the same directory that no tool reads.
-    pub fn quarantine(&self, path: &Path) -> Result<Undone, Errno> {
+    pub(super) fn quarantine(&self, path: &Path) -> Result<Undone, Errno> {
         let (directory, name) = self.open_parent(path)?;
         let kept = with_write_permission(&directory, || rename_to_quarantine(&directory, name))?;
         Ok(Undone { is_restored: false, kept: Some(kept) })

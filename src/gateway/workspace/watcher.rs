@@ -29,7 +29,7 @@ const FILE_CLOCK_LAG: Duration = Duration::from_millis(50);
 
 /// A workspace that is watched.
 #[derive(Debug)]
-pub struct Watcher {
+pub(crate) struct Watcher {
     state: Arc<WatchState>,
 }
 
@@ -50,7 +50,7 @@ impl Watcher {
     }
 
     /// Completes the baseline before a command starts. `None`: it is complete.
-    pub fn ensure_baseline(&self, tools: &[PathBuf]) -> Option<ScanWaiter> {
+    pub(crate) fn ensure_baseline(&self, tools: &[PathBuf]) -> Option<ScanWaiter> {
         let is_first = self.state.lock_running().is_empty();
         if let Ok(mut checker) = self.state.checker.try_lock() {
             checker.add_tools(tools);
@@ -65,13 +65,13 @@ impl Watcher {
     }
 
     /// Whether the baseline is complete.
-    pub fn has_baseline(&self) -> bool {
+    pub(crate) fn has_baseline(&self) -> bool {
         // A scan that is under way will have it, or will report a shortfall.
         self.state.checker.try_lock().map_or(true, |checker| checker.has_baseline)
     }
 
     /// A command is about to start.
-    pub fn command_starting(&self, id: String, observer: Weak<dyn Observer>, on_change: OnChange) {
+    pub(crate) fn command_starting(&self, id: String, observer: Weak<dyn Observer>, on_change: OnChange) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let since = i64::try_from(now.saturating_sub(FILE_CLOCK_LAG).as_nanos()).unwrap_or(i64::MAX);
         self.state.lock_running().push(RunningCommand { id, since, observer, on_change });
@@ -79,7 +79,7 @@ impl Watcher {
     }
 
     /// Ends a command when nothing can have changed, and returns whether it did. Does not block.
-    pub fn end_if_unchanged(&self, id: &str) -> bool {
+    pub(crate) fn end_if_unchanged(&self, id: &str) -> bool {
         let mut running = self.state.lock_running();
         let is_alone = running.iter().all(|one| one.id == id || one.is_gone());
         let is_unchanged = self.state.checker.try_lock().is_ok_and(|mut checker| {
@@ -97,17 +97,17 @@ impl Watcher {
     }
 
     /// A command has ended: `completion` is dropped after the scan of what it changed.
-    pub fn command_ended(&self, id: String, completion: Arc<Completion>) {
+    pub(crate) fn command_ended(&self, id: String, completion: Arc<Completion>) {
         self.state.queue.submit(|requests| requests.ends.push((id, completion)));
     }
 
     /// A command that was about to start was cancelled.
-    pub fn command_cancelled(&self, id: &str) {
+    pub(crate) fn command_cancelled(&self, id: &str) {
         self.state.lock_running().retain(|one| one.id != id);
     }
 
     /// Does the rest of a scan that was cut short, before the watcher is dropped. `None`: there is none.
-    pub fn finish_pending_scan(&self) -> Option<ScanWaiter> {
+    pub(crate) fn finish_pending_scan(&self) -> Option<ScanWaiter> {
         if !self.state.has_pending_scan.load(Ordering::Acquire) {
             return None;
         }
@@ -125,7 +125,7 @@ impl Watcher {
     }
 
     /// Why some of the workspace is not scanned.
-    pub fn shortfall(&self) -> Option<String> {
+    pub(crate) fn shortfall(&self) -> Option<String> {
         self.state.lock_shortfall().clone()
     }
 }
@@ -138,14 +138,14 @@ impl Drop for Watcher {
 
 /// A scan that a command's start or a session's end waits for.
 #[derive(Debug)]
-pub struct ScanWaiter {
+pub(crate) struct ScanWaiter {
     is_ready: oneshot::Receiver<bool>,
     timeout: Duration,
 }
 
 impl ScanWaiter {
     /// Waits for the scan for a bounded time, and returns whether it was done.
-    pub async fn wait(self) -> bool {
+    pub(crate) async fn wait(self) -> bool {
         matches!(tokio::time::timeout(self.timeout, self.is_ready).await, Ok(Ok(true)))
     }
 }

@@ -68,12 +68,12 @@ impl Drop for WatcherThread {
 
 impl WatcherThread {
     /// `owner`: whose file permissions the thread has.
-    pub fn new(state: Arc<WatchState>, owner: Rights) -> Self {
+    pub(super) fn new(state: Arc<WatchState>, owner: Rights) -> Self {
         Self { state, owner, pending_scan: None, finishing: Vec::new() }
     }
 
     /// Serves requests and scans until the queue is closed.
-    pub fn run(mut self) {
+    pub(super) fn run(mut self) {
         if let Err(errno) = credentials::restrict_file_access_to(&self.owner) {
             let uid = self.owner.uid;
             let reason = format!("the permissions of uid {uid} cannot be taken on: {}", errno.desc());

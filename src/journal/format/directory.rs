@@ -244,14 +244,14 @@ pub enum JournalDirectoryError {
 
 /// The directory, held for writing by this process alone until it is dropped.
 #[derive(Debug)]
-pub struct LockedDirectory {
+pub(crate) struct LockedDirectory {
     directory: JournalDirectory,
     _lock: Flock<File>,
 }
 
 impl LockedDirectory {
     /// Makes the directory where it is missing, and takes its lock.
-    pub fn lock(path: &Path) -> Result<Self, JournalDirectoryError> {
+    pub(crate) fn lock(path: &Path) -> Result<Self, JournalDirectoryError> {
         let unusable = |source| JournalDirectoryError::Unavailable { path: path.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
         let found = fs::metadata(path).map_err(unusable)?;
@@ -275,17 +275,17 @@ impl LockedDirectory {
     }
 
     /// The same, for reading.
-    pub fn directory(&self) -> &JournalDirectory {
+    pub(crate) fn directory(&self) -> &JournalDirectory {
         &self.directory
     }
 
     /// Opens a file to append to.
-    pub fn open_to_append(&self, file: &JournalFile) -> io::Result<File> {
+    pub(crate) fn open_to_append(&self, file: &JournalFile) -> io::Result<File> {
         private_file_options().append(true).read(true).open(self.directory.path.join(&file.name))
     }
 
     /// Creates a file that must not exist, and makes its name durable.
-    pub fn create(&self, file: &JournalFile) -> io::Result<File> {
+    pub(crate) fn create(&self, file: &JournalFile) -> io::Result<File> {
         let created = private_file_options()
             .append(true)
             .read(true)
@@ -296,12 +296,12 @@ impl LockedDirectory {
     }
 
     /// Deletes a file.
-    pub fn remove(&self, file: &JournalFile) -> io::Result<()> {
+    pub(crate) fn remove(&self, file: &JournalFile) -> io::Result<()> {
         fs::remove_file(self.directory.path.join(&file.name))
     }
 
     /// Stores bytes that are removed from a file durably, and returns their name.
-    pub fn quarantine(
+    pub(crate) fn quarantine(
         &self,
         file: &JournalFile,
         offset: u64,
@@ -327,7 +327,7 @@ impl LockedDirectory {
 
     /// Replaces `head`: after a crash of this process it is the old one or the new one; after one of the host too,
     /// where `sync` is anything but off.
-    pub fn write_head(&self, chain_head: ChainHead, sync: SyncRule) -> io::Result<()> {
+    pub(crate) fn write_head(&self, chain_head: ChainHead, sync: SyncRule) -> io::Result<()> {
         write_head(&self.directory.path, chain_head, sync)
     }
 

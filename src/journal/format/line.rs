@@ -132,17 +132,17 @@ pub(crate) struct LineReader<R> {
 }
 
 impl<R: Read> LineReader<R> {
-    pub fn new(source: R) -> Self {
+    pub(crate) fn new(source: R) -> Self {
         Self::at(source, 0, 0)
     }
 
     /// A reader of a source that has been moved to `offset`, behind `number` lines.
-    pub fn at(source: R, offset: u64, number: u64) -> Self {
+    pub(crate) fn at(source: R, offset: u64, number: u64) -> Self {
         Self { source: BufReader::with_capacity(128 * 1024, source), buffer: Vec::new(), number, offset }
     }
 
     /// The next line; `None` at the end of the file.
-    pub fn next(&mut self) -> io::Result<Option<RawLine<'_>>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<RawLine<'_>>> {
         self.buffer.clear();
         let limit = MAX_LINE_BYTES as u64;
         let taken = self.source.by_ref().take(limit).read_until(b'\n', &mut self.buffer)?;

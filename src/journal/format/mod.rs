@@ -1,9 +1,9 @@
 //! The form of the journal: records, lines and their chain, files and directories, keys, times.
 
-pub mod chain;
-pub mod clock;
-pub mod directory;
-pub mod line;
-pub mod maintenance;
-pub mod record;
-pub mod signing;
+pub(crate) mod chain;
+pub(crate) mod clock;
+pub(crate) mod directory;
+pub(crate) mod line;
+pub(crate) mod maintenance;
+pub(crate) mod record;
+pub(crate) mod signing;

@@ -1,6 +1,6 @@
 //! Reads the journal: its entries, what the last gateway recorded, and whether the chain holds.
 
-pub mod command_expander;
-pub mod query;
-pub mod recorded;
-pub mod verify;
+pub(crate) mod command_expander;
+pub(crate) mod query;
+pub(crate) mod recorded;
+pub(crate) mod verify;

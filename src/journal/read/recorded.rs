@@ -23,7 +23,7 @@ const MAX_TERMINAL_ID_BYTES: usize = 64;
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// The maximum number of terminals that are returned.
-pub const MAX_RECORDED_EXITS: usize = 256 * 1024;
+pub(crate) const MAX_RECORDED_EXITS: usize = 256 * 1024;
 
 /// The terminals whose exit is written, at most [`MAX_RECORDED_EXITS`], of the newest files. Files that were
 /// last written before `since` are not looked into.
@@ -70,7 +70,7 @@ const INFIX: &str = r#"","report":"#;
 const MAX_PLACE_BYTES: usize = 160;
 
 /// The maximum number of sandboxes that are returned.
-pub const MAX_REPORTING_SANDBOXES: usize = 64 * 1024;
+pub(crate) const MAX_REPORTING_SANDBOXES: usize = 64 * 1024;
 
 /// The last report of each sandbox that is written, at most [`MAX_REPORTING_SANDBOXES`], of the newest files. Files that
 /// were last written before `since` are not looked into.

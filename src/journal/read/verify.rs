@@ -354,9 +354,9 @@ fn parse(raw: &RawLine<'_>) -> Result<JournalLine, LineError> {
 }
 
 /// The maximum number of faults in a report; further ones are counted.
-pub const MAX_FAULTS: usize = 100;
+pub(crate) const MAX_FAULTS: usize = 100;
 /// The maximum number of notices in a report; further ones are counted.
-pub const MAX_NOTICES: usize = 100;
+pub(crate) const MAX_NOTICES: usize = 100;
 
 /// What verifying found.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -3,12 +3,12 @@
 //! Here is what all parts of it have in common: why a journal cannot be opened and why a record is not in it, whether the journal can be
 //! written, and what it has done since it was opened.
 
-pub mod handle;
-pub mod queue;
+pub(crate) mod handle;
+pub(crate) mod queue;
 mod recovery;
-pub mod store;
-pub mod write_quota;
-pub mod writer;
+pub(crate) mod store;
+pub(crate) mod write_quota;
+pub(crate) mod writer;
 
 use std::{
     io,

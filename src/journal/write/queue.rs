@@ -16,15 +16,15 @@ use super::lock;
 use crate::AppendError;
 
 /// The maximum number of records that wait for the writer.
-pub const MAX_QUEUE_RECORDS: usize = 1024;
+pub(crate) const MAX_QUEUE_RECORDS: usize = 1024;
 /// The maximum bytes that wait for the writer. One longer record is accepted into an empty queue.
-pub const MAX_QUEUE_BYTES: usize = 4 * 1024 * 1024;
+pub(crate) const MAX_QUEUE_BYTES: usize = 4 * 1024 * 1024;
 /// A best-effort record is dropped when this many records wait for the writer.
-pub const MAX_BEST_EFFORT_RECORDS: usize = 16 * 1024;
+pub(crate) const MAX_BEST_EFFORT_RECORDS: usize = 16 * 1024;
 /// A best-effort record is dropped when more bytes than this would wait for the writer.
-pub const MAX_BEST_EFFORT_BYTES: usize = 32 * 1024 * 1024;
+pub(crate) const MAX_BEST_EFFORT_BYTES: usize = 32 * 1024 * 1024;
 /// How long a best-effort record stays in the queue when nobody appends, so that several can share one write.
-pub const BEST_EFFORT_DELAY: Duration = Duration::from_millis(5);
+pub(crate) const BEST_EFFORT_DELAY: Duration = Duration::from_millis(5);
 /// The maximum bytes of one batch. A batch of one append can be longer.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
@@ -43,7 +43,7 @@ pub(crate) struct Append {
 impl Append {
     /// Sends the result to the caller. An append that is dropped without one has failed with
     /// [`AppendError::Stopped`].
-    pub fn complete(self, result: AppendResult) {
+    pub(crate) fn complete(self, result: AppendResult) {
         if let Some(sender) = self.result {
             // The caller may have stopped waiting.
             let _ = sender.send(result);
@@ -57,12 +57,12 @@ pub(super) struct Ack(oneshot::Receiver<AppendResult>);
 
 impl Ack {
     /// Blocks the thread until the append is written or has failed.
-    pub fn wait(self) -> AppendResult {
+    pub(super) fn wait(self) -> AppendResult {
         self.0.blocking_recv().unwrap_or(Err(AppendError::Stopped))
     }
 
     /// Waits until the append is written or has failed.
-    pub async fn received(self) -> AppendResult {
+    pub(super) async fn received(self) -> AppendResult {
         self.0.await.unwrap_or(Err(AppendError::Stopped))
     }
 }
@@ -142,7 +142,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`AppendError::Stopped`] when the queue is closed.
-    pub fn enqueue(&self, bodies: Vec<Vec<u8>>) -> Result<Ack, AppendError> {
+    pub(super) fn enqueue(&self, bodies: Vec<Vec<u8>>) -> Result<Ack, AppendError> {
         let mut state = lock(&self.state);
         let bytes = total_bytes(&bodies);
         while !state.is_closed && !state.has_room_for(bytes) {
@@ -155,7 +155,7 @@ impl Queue {
     }
 
     /// As [`Queue::enqueue`], for a task. Nothing is queued when it is dropped while it waits.
-    pub async fn enqueue_async(&self, mut bodies: Vec<Vec<u8>>) -> Result<Ack, AppendError> {
+    pub(super) async fn enqueue_async(&self, mut bodies: Vec<Vec<u8>>) -> Result<Ack, AppendError> {
         loop {
             // Created before the check: room that is made in between wakes it.
             let has_room = self.has_room.notified();
@@ -181,7 +181,7 @@ impl Queue {
 
     /// Queues a record without waiting for room or for a result. Returns false, and counts the record as dropped, when
     /// there is no room.
-    pub fn push_best_effort(&self, body: Vec<u8>) -> bool {
+    pub(super) fn push_best_effort(&self, body: Vec<u8>) -> bool {
         let mut state = lock(&self.state);
         let has_room = state.appends.len() < MAX_BEST_EFFORT_RECORDS
             && state.bytes + body.len() <= MAX_BEST_EFFORT_BYTES;
@@ -204,17 +204,17 @@ impl Queue {
     }
 
     /// Counts a best-effort record that could not be encoded.
-    pub fn count_dropped(&self) {
+    pub(super) fn count_dropped(&self) {
         lock(&self.state).dropped += 1;
     }
 
     /// The bytes in the queue.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         lock(&self.state).bytes
     }
 
     /// Makes the writer's thread look at the queue now.
-    pub fn wake_writer(&self) {
+    pub(super) fn wake_writer(&self) {
         self.wake_writer_locked(&mut lock(&self.state));
     }
 
@@ -227,7 +227,7 @@ impl Queue {
 
     /// Blocks the writer's thread until something is to be written, for `max_wait` at most. Returns false when the queue
     /// is closed and empty.
-    pub fn wait_for_work(&self, max_wait: Option<Duration>) -> bool {
+    pub(super) fn wait_for_work(&self, max_wait: Option<Duration>) -> bool {
         let last = max_wait.map(|wait| Instant::now() + wait);
         let mut state = lock(&self.state);
         loop {
@@ -253,7 +253,7 @@ impl Queue {
     }
 
     /// Takes the next batch out of the queue. The caller must write it before another batch is taken.
-    pub fn next_batch(&self) -> Batch {
+    pub(super) fn next_batch(&self) -> Batch {
         let mut state = lock(&self.state);
         let mut appends = Vec::new();
         let mut bytes = 0;
@@ -280,7 +280,7 @@ impl Queue {
     }
 
     /// Refuses further appends. What is in the queue is still written.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         lock(&self.state).is_closed = true;
         self.not_empty.notify_all();
         self.not_full.notify_all();
@@ -288,7 +288,7 @@ impl Queue {
     }
 
     /// Closes the queue, and fails what is in it with [`AppendError::Stopped`].
-    pub fn abandon(&self) {
+    pub(super) fn abandon(&self) {
         self.close();
         let appends = std::mem::take(&mut lock(&self.state).appends);
         drop(appends);

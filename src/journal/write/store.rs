@@ -70,7 +70,7 @@ pub(super) struct LogStore {
 
 impl LogStore {
     /// Recovers what is in the directory and opens the file to append to.
-    pub fn open(
+    pub(super) fn open(
         locked: &Arc<LockedDirectory>,
         options: &JournalOptions,
         boot_id: &str,
@@ -131,7 +131,7 @@ impl LogStore {
     ///
     /// After a failed append nothing of the batch is in the file. After a failed sync all of it is in the file, but may not
     /// be durable; the next batch begins a new file that says so.
-    pub fn write(
+    pub(super) fn write(
         &mut self,
         bodies: &[&[u8]],
         unwritten: Option<&Unwritten>,
@@ -174,7 +174,7 @@ impl LogStore {
     }
 
     /// Whether writing the next batch is a plain append, without a sync, a rotation or another wait for the disk.
-    pub fn can_append_without_blocking(&self, clock: &mut dyn Clock) -> bool {
+    pub(super) fn can_append_without_blocking(&self, clock: &mut dyn Clock) -> bool {
         self.options.sync != SyncRule::Always
             && !self.force_sync
             && !self.has_partial_write
@@ -186,12 +186,12 @@ impl LogStore {
     }
 
     /// The sequence number of the last record.
-    pub fn last_sequence(&self) -> u64 {
+    pub(super) fn last_sequence(&self) -> u64 {
         self.chain_head.sequence
     }
 
     /// Signs and syncs what is left, and updates `head`.
-    pub fn finish(mut self, clock: &mut dyn Clock) -> Result<(), WriteFailure> {
+    pub(super) fn finish(mut self, clock: &mut dyn Clock) -> Result<(), WriteFailure> {
         // Pending records, and those that preparing the append adds to them.
         self.write(&[], None, clock)?;
         if self.options.signing.is_some() && self.unsigned_records > 0 {
@@ -340,7 +340,7 @@ impl LogStore {
     }
 
     /// Syncs the current file. After an error the next batch begins a new file.
-    pub fn sync(&mut self) -> Result<(), WriteFailure> {
+    pub(super) fn sync(&mut self) -> Result<(), WriteFailure> {
         self.handle.sync_data().map_err(|error| {
             self.counters.sync_failures.inc();
             self.sync_failed = Some(self.sync_failure(self.syncer.durable(), &error));
@@ -482,7 +482,7 @@ struct SyncerState {
 }
 
 impl Syncer {
-    pub fn start(directory: PathBuf, rule: SyncRule, durable: ChainHead) -> io::Result<Self> {
+    pub(super) fn start(directory: PathBuf, rule: SyncRule, durable: ChainHead) -> io::Result<Self> {
         let state = SyncerState { written: None, durable, failed: None, is_stopping: false };
         let shared =
             Arc::new(SyncerShared { state: Mutex::new(state), changed: Condvar::new(), directory, rule });
@@ -492,7 +492,7 @@ impl Syncer {
     }
 
     /// Everything up to `chain_head` is written to `file`.
-    pub fn written(&self, chain_head: ChainHead, file: &Arc<File>) {
+    pub(super) fn written(&self, chain_head: ChainHead, file: &Arc<File>) {
         let mut state = lock(&self.shared.state);
         let was_idle = state.written.is_none();
         state.written = Some((chain_head, Arc::clone(file)));
@@ -503,17 +503,17 @@ impl Syncer {
     }
 
     /// The last record known to be durable by this thread's doing.
-    pub fn durable(&self) -> ChainHead {
+    pub(super) fn durable(&self) -> ChainHead {
         lock(&self.shared.state).durable
     }
 
     /// Whether there is one to take.
-    pub fn has_failed(&self) -> bool {
+    pub(super) fn has_failed(&self) -> bool {
         lock(&self.shared.state).failed.is_some()
     }
 
     /// A failure since the last call, with the last record known to be durable.
-    pub fn take_failure(&self) -> Option<(ChainHead, io::Error)> {
+    pub(super) fn take_failure(&self) -> Option<(ChainHead, io::Error)> {
         let mut state = lock(&self.shared.state);
         let error = state.failed.take()?;
         Some((state.durable, error))

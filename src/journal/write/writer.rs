@@ -41,12 +41,12 @@ pub(super) struct Appender {
 }
 
 impl Appender {
-    pub fn new(writer: BatchWriter) -> Self {
+    pub(super) fn new(writer: BatchWriter) -> Self {
         Self { queue: Queue::default(), writer: Mutex::new(Some(writer)) }
     }
 
     /// Appends one record; blocks the thread until it is written.
-    pub fn append(&self, body: Vec<u8>) -> AppendResult {
+    pub(super) fn append(&self, body: Vec<u8>) -> AppendResult {
         let ack = self.queue.enqueue(vec![body])?;
         self.flush();
         ack.wait()
@@ -54,7 +54,7 @@ impl Appender {
 
     /// Appends records together. Nothing is written when it is dropped before there was room in the queue; they are
     /// written all the same when it is dropped later.
-    pub fn append_async(
+    pub(super) fn append_async(
         self: &Arc<Self>,
         bodies: Result<Vec<Vec<u8>>, AppendError>,
     ) -> impl Future<Output = AppendResult> + Send + use<> {
@@ -86,7 +86,7 @@ impl Appender {
     }
 
     /// The main loop of the journal's thread.
-    pub fn run(&self) {
+    pub(super) fn run(&self) {
         let _abandon = AbandonOnDrop(&self.queue);
         let mut max_wait = None;
         while self.queue.wait_for_work(max_wait) {
@@ -149,7 +149,7 @@ impl fmt::Debug for BatchWriter {
 
 impl BatchWriter {
     /// Writes the next batch of the queue. With an empty queue, tries a failing disk again.
-    pub fn write_next_batch(&mut self, queue: &Queue) {
+    pub(super) fn write_next_batch(&mut self, queue: &Queue) {
         let Batch { appends, dropped } = queue.next_batch();
         self.count_unwritten(dropped, "the queue was full");
         if appends.is_empty() && !self.is_failing() {
@@ -168,14 +168,14 @@ impl BatchWriter {
     }
 
     /// Whether writing a batch is a plain append to the current file, without a sync or another wait for the disk.
-    pub fn can_append_without_blocking(&mut self) -> bool {
+    pub(super) fn can_append_without_blocking(&mut self) -> bool {
         let Self { store, unwritten, backoff, clock, .. } = self;
         let is_ready = store.as_ref().is_some_and(|store| store.can_append_without_blocking(&mut **clock));
         is_ready && unwritten.is_none() && backoff.is_none()
     }
 
     /// Finishes the current file after the last batch.
-    pub fn finish(mut self) {
+    pub(super) fn finish(mut self) {
         if let Some(store) = self.store.take()
             && let Err(failure) = store.finish(&mut *self.clock)
         {
@@ -184,7 +184,7 @@ impl BatchWriter {
     }
 
     /// Whether the last batch failed, so that the disk is to be tried again.
-    pub fn is_failing(&self) -> bool {
+    pub(super) fn is_failing(&self) -> bool {
         self.store.is_none() || self.unwritten.is_some()
     }
 

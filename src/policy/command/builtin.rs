@@ -3,7 +3,7 @@
 use super::shell::{Word, holds_number};
 
 /// Variables that change which file a name means, or how a shell reads a line.
-pub fn changes_lookup(name: &str) -> bool {
+pub(crate) fn changes_lookup(name: &str) -> bool {
     matches!(
         name,
         "PATH"

@@ -15,11 +15,11 @@ use super::{
 
 /// Options that a rule looks for wherever they stand.
 #[derive(Debug, Clone)]
-pub struct Flags(Vec<String>);
+pub(crate) struct Flags(Vec<String>);
 
 impl Flags {
     /// Compiles flags as "-f" or "--force".
-    pub fn compile(sources: &[String]) -> Result<Self, PatternError> {
+    pub(crate) fn compile(sources: &[String]) -> Result<Self, PatternError> {
         match sources.iter().find(|s| !s.starts_with('-') || s.len() < 2 || *s == "--") {
             Some(bad) => Err(PatternError::Flag(bad.clone())),
             None => Ok(Self(sources.to_vec())),
@@ -28,7 +28,7 @@ impl Flags {
 
     /// Whether one of the flags is among the arguments: alone, with `=VALUE`, or in a cluster of short ones.
     /// A long option that is cut short is one perhaps, and so is what stands behind `--` that may end no options.
-    pub fn any(&self, words: &[Word], syntax: OptionSyntax) -> Match {
+    pub(crate) fn any(&self, words: &[Word], syntax: OptionSyntax) -> Match {
         let mut answer = Match::No;
         // What a flag counts for, as far as it is known that options still stand here.
         let mut here = Match::Yes;
@@ -54,7 +54,7 @@ impl Flags {
 
     /// Whether one of the flags is certainly given, and not taken back: exactly as it is written, before `--`, not where it may be
     /// the value of the option before it. `takes_nothing` knows of an option that the next word is no value of it.
-    pub fn surely_any(&self, words: &[Word], takes_nothing: impl Fn(&str) -> bool) -> Match {
+    pub(crate) fn surely_any(&self, words: &[Word], takes_nothing: impl Fn(&str) -> bool) -> Match {
         if words.iter().enumerate().any(|(at, word)| self.is_taken_back(word, words.get(at + 1))) {
             return Match::No;
         }
@@ -162,7 +162,7 @@ fn is_negation(flag: &str, text: &str) -> bool {
 
 /// How a program reads its options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OptionSyntax {
+pub(crate) struct OptionSyntax {
     /// What stands behind `--`.
     pub behind_dashes: BehindDashes,
     /// How long options are written.
@@ -171,7 +171,7 @@ pub struct OptionSyntax {
 
 /// What stands behind `--`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BehindDashes {
+pub(crate) enum BehindDashes {
     /// No option.
     Operands,
     /// Nobody knows.
@@ -182,7 +182,7 @@ pub enum BehindDashes {
 
 /// How long options are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LongOptions {
+pub(crate) enum LongOptions {
     /// `--word`; behind one dash stand letters.
     TwoDashes,
     /// `-word`, and mostly `--word`, too.
@@ -204,7 +204,7 @@ static DATA: LazyLock<SyntaxData> = LazyLock::new(|| {
 
 impl OptionSyntax {
     /// That of a program by its names. Of several, each may be what runs.
-    pub fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
+    pub(crate) fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
         let names: Vec<&str> = names.into_iter().collect();
         let behind_dashes = match () {
             () if names.iter().any(|name| DATA.ends_nothing.contains(*name)) => BehindDashes::Options,

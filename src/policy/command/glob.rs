@@ -16,7 +16,7 @@ enum Token {
 
 /// What a text is: a glob where something in it stands for other texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ParsedText {
+pub(super) enum ParsedText {
     /// It stands for itself, without its backslashes.
     Literal(String),
     /// It stands for several texts.
@@ -25,13 +25,13 @@ pub enum ParsedText {
 
 /// Characters between brackets that are no range: none, or a range that ends before it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BadRange;
+pub(super) struct BadRange;
 
 /// Parses a text.
 ///
 /// # Errors
 /// [`BadRange`].
-pub fn parse(source: &str) -> Result<ParsedText, BadRange> {
+pub(super) fn parse(source: &str) -> Result<ParsedText, BadRange> {
     let mut tokens = Vec::new();
     let mut rest = source.chars();
     while let Some(c) = rest.next() {

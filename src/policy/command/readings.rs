@@ -15,7 +15,7 @@ const OF_SYSTEMCTL: [&str; 7] = ["halt", "init", "poweroff", "reboot", "runlevel
 
 /// The other readings of a command. `is_itself`: the trusted path gives the file the name that is written. `is_read_as_git`: its
 /// written name has been read as git's already.
-pub fn other_readings(
+pub(crate) fn other_readings(
     words: &[Word],
     file: &Resolved,
     is_itself: bool,
@@ -63,7 +63,7 @@ fn of_many<'a>(base: &'a str, real: &'a str) -> Vec<&'a str> {
 
 /// What a reading runs in its own process. An option is one of the program that the written name says, except for the one that chooses
 /// a program.
-pub fn unwrap(words: &[Word]) -> Vec<WrappedCommand> {
+pub(crate) fn unwrap(words: &[Word]) -> Vec<WrappedCommand> {
     let mut literals = words.iter().map(Word::literal);
     let name = literals.next().flatten().unwrap_or_default();
     let is_option = |text: &str| text.starts_with('-') && !text.starts_with("--coreutils-prog");
@@ -78,7 +78,7 @@ const DIRECTORIES: [&str; 3] = ["lib/git-core", "lib64/git-core", "libexec/git-c
 
 /// Whether a file that is run as `given` is git's program of that name: git itself, or a file in the directory of the git that the
 /// trusted path finds. Any other file can call itself so.
-pub fn is_of_git(file: &Resolved, given: &str, programs: &dyn ProgramResolver) -> bool {
+pub(crate) fn is_of_git(file: &Resolved, given: &str, programs: &dyn ProgramResolver) -> bool {
     if programs.is_named(file, "git") {
         return true;
     }

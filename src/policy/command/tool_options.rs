@@ -17,7 +17,7 @@ use super::{
 };
 
 /// Matches where the tool's options stand behind one of the first `leading` words of the pattern and before the next.
-pub fn match_among_options(
+pub(crate) fn match_among_options(
     elements: &[Element],
     leading: usize,
     words: &[Word],
@@ -138,7 +138,7 @@ static TOOLS: LazyLock<HashMap<String, &'static ToolOptions>> = LazyLock::new(||
 
 /// Arguments of a tool without options of its own that stand before a word of them.
 #[derive(Debug, PartialEq, Eq)]
-pub struct BehindOptions {
+pub(crate) struct BehindOptions {
     /// From where a subcommand may begin.
     pub arguments: Vec<Word>,
     /// Whether every option before it is known, so that this is certain not to be the value of one.
@@ -148,17 +148,17 @@ pub struct BehindOptions {
 }
 
 /// Whether the options of this program are known.
-pub fn is_known(program: &str) -> bool {
+pub(crate) fn is_known(program: &str) -> bool {
     TOOLS.contains_key(program)
 }
 
 /// Whether a program's own options are known to have this one.
-pub fn is_option_of(program: &str, option: &str) -> bool {
+pub(crate) fn is_option_of(program: &str, option: &str) -> bool {
     TOOLS.get(program).is_some_and(|tool| tool.lists(option))
 }
 
 /// Whether an option among these arguments is known to take no value from the next word.
-pub fn takes_nothing(program: &str, arguments: &[Word], option: &str) -> bool {
+pub(crate) fn takes_nothing(program: &str, arguments: &[Word], option: &str) -> bool {
     let Some(beginning) = OptionPlace::of(program) else { return false };
     let mut words = arguments.iter().map_while(Word::literal);
     // Behind a subcommand, the same letters may mean something else.
@@ -174,7 +174,7 @@ pub fn takes_nothing(program: &str, arguments: &[Word], option: &str) -> bool {
 
 /// A place among a tool's subcommands, for the options that may stand there.
 #[derive(Debug, Clone, Copy)]
-pub struct OptionPlace {
+pub(crate) struct OptionPlace {
     tool: &'static ToolOptions,
     /// Those of the subcommand, as far as they are known.
     within: Option<&'static ToolOptions>,
@@ -192,25 +192,25 @@ impl PartialEq for OptionPlace {
 
 impl OptionPlace {
     /// The beginning of a tool's arguments. `None` where its options are not known.
-    pub fn of(program: &str) -> Option<Self> {
+    pub(crate) fn of(program: &str) -> Option<Self> {
         TOOLS.get(program).map(|tool| Self { tool, within: Some(tool) })
     }
 
     /// Behind a subcommand.
     #[must_use]
-    pub fn below(self, subcommand: &str) -> Self {
+    pub(crate) fn below(self, subcommand: &str) -> Self {
         Self { within: self.within.and_then(|options| options.subcommands.get(subcommand)), ..self }
     }
 
     /// A place that is one of several.
     #[must_use]
-    pub fn somewhere(self) -> Self {
+    pub(crate) fn somewhere(self) -> Self {
         Self { within: None, ..self }
     }
 
     /// How many words the option at the beginning of these may take, itself counted, each with whether that is certain. Empty where it is
     /// no option.
-    pub fn lengths(self, words: &[Word]) -> Vec<(usize, bool)> {
+    pub(crate) fn lengths(self, words: &[Word]) -> Vec<(usize, bool)> {
         let Some(text) = words.first().and_then(Word::literal) else { return Vec::new() };
         // No subcommand stands behind it, for most tools.
         if text == "--" {
@@ -232,7 +232,7 @@ impl OptionPlace {
 }
 
 /// The arguments from each word at which a subcommand may begin, except as they are written. Empty for programs that are not known.
-pub fn behind_options(program: &str, arguments: &[Word]) -> Vec<BehindOptions> {
+pub(crate) fn behind_options(program: &str, arguments: &[Word]) -> Vec<BehindOptions> {
     let Some(tool) = TOOLS.get(program) else { return Vec::new() };
     let mut found = tool.starts(arguments);
     if tool.anywhere {

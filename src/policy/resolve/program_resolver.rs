@@ -102,7 +102,7 @@ impl ProfileResolvers for SessionResolver<'_> {
 
 /// Resolves names for one session under one profile.
 #[derive(Debug)]
-pub struct ProfileResolver<'a> {
+pub(super) struct ProfileResolver<'a> {
     profile: &'a Profile,
     visible: Vec<VisibleDirectory>,
     /// As [`SessionResolver::with_names`] has them.
@@ -125,7 +125,7 @@ struct VisibleDirectory {
 
 impl<'a> ProfileResolver<'a> {
     /// Resolves under this profile and below the session's roots. `shown` is what a sandbox shows in addition, to be read.
-    pub fn new(
+    pub(super) fn new(
         profile: &'a Profile,
         roots: impl IntoIterator<Item = PathBuf>,
         shown: Vec<PathBuf>,

@@ -64,7 +64,7 @@ const LOOP_STEP: usize = 24;
 const FILTER_STEP: usize = 25;
 
 /// Sets the gate up, reports that, and evaluates execs until the sandbox ends.
-pub fn run(mut start: GateStart<'_>) -> ! {
+pub(crate) fn run(mut start: GateStart<'_>) -> ! {
     let entered = setup::enter(&mut start);
     let GateStart { sandbox_id, has_cgroups, socket, listener, report, encode, .. } = start;
     let ready = entered.and_then(|descriptors| {
@@ -244,7 +244,7 @@ fn wall_clock_ns() -> u64 {
 
 /// What the launcher gives to the gate.
 #[derive(Debug)]
-pub struct GateStart<'a> {
+pub(crate) struct GateStart<'a> {
     /// The sandbox.
     pub sandbox_id: &'a str,
     /// Its ids.
@@ -265,7 +265,7 @@ pub struct GateStart<'a> {
 
 /// A step of the set-up that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SetupFailure {
+pub(crate) struct SetupFailure {
     /// Its number.
     pub index: usize,
     /// Why.

@@ -37,14 +37,14 @@ mod websocket;
 
 use std::process::exit;
 
-pub use crate::wire::net::PROCESS_NAME;
+pub(crate) use crate::wire::net::PROCESS_NAME;
 
 /// Exit codes: the set-up failed; the gateway has closed the socket.
 const EXIT_SETUP_FAILED: i32 = 90;
 const EXIT_GATEWAY_GONE: i32 = 0;
 
 /// Serves one sandbox until its gateway closes the socket.
-pub fn main() -> ! {
+pub(crate) fn main() -> ! {
     let Ok(confined) = confine::confine() else { exit(EXIT_SETUP_FAILED) };
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         exit(EXIT_SETUP_FAILED)

@@ -35,7 +35,7 @@ const EXIT_NOT_SET_UP: i32 = 72;
 const REPORT_BYTES: usize = 8;
 
 /// Launches one screen process and exits. The new process does not return from here either.
-pub fn main() -> ! {
+pub(crate) fn main() -> ! {
     let Some(socket) = file::dup_stdin() else { exit(EXIT_NO_SOCKET) };
     let launched = own_process::set_supervisor_oom_score()
         .map_err(step(1))

@@ -11,5 +11,5 @@
 mod descendants;
 mod process;
 
-pub use crate::wire::subreaper::PROCESS_NAME;
-pub use process::main;
+pub(crate) use crate::wire::subreaper::PROCESS_NAME;
+pub(crate) use process::main;

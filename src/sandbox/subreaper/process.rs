@@ -41,7 +41,7 @@ const EXIT_NOT_STARTED: i32 = 71;
 const RESCAN_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs the agent that the arguments name, and ends all its descendants.
-pub fn main() -> ! {
+pub(crate) fn main() -> ! {
     // Signals that `provost acp` ignores must not be ignored by the agent's commands.
     signals::reset();
     let Some(socket) = file::dup_stdin() else { exit(EXIT_NO_SOCKET) };

@@ -46,7 +46,7 @@ use crate::{
 };
 
 /// Serves one launch and exits. The new supervisor does not return from here either.
-pub fn main() -> ! {
+pub(crate) fn main() -> ! {
     let Some(socket) = file::dup_stdin() else { exit(EXIT_NO_SOCKET) };
     // Done while no plan is waiting. The gateway's own OOM score must not be inherited.
     let scored =

@@ -27,14 +27,14 @@ struct File<'a> {
 type Edges<'a> = BTreeMap<&'a [String], BTreeSet<&'a [String]>>;
 
 /// The import graph of `src`: for each file the files of the same member that it imports.
-pub struct Imports<'a> {
+pub(super) struct Imports<'a> {
     files: BTreeMap<&'a [String], File<'a>>,
     edges: Edges<'a>,
 }
 
 impl<'a> Imports<'a> {
     /// Reads the imports of all files.
-    pub fn of(sources: &'a [Source]) -> Self {
+    pub(super) fn of(sources: &'a [Source]) -> Self {
         let code = sources.iter().filter(|source| !source.path.iter().any(|part| part == "tests"));
         let files = code.map(|source| (source.path.as_slice(), File::of(source))).collect();
         let mut imports = Self { files, edges: BTreeMap::new() };
@@ -47,13 +47,13 @@ impl<'a> Imports<'a> {
     }
 
     /// The cycles, each as the sorted file names that are in it.
-    pub fn cycles(&self) -> Vec<Vec<String>> {
+    pub(super) fn cycles(&self) -> Vec<Vec<String>> {
         let name = |path: &&[String]| self.files[path].source.name.clone();
         cycles(&self.edges).iter().map(|cycle| cycle.iter().map(name).collect()).collect()
     }
 
     /// The cycles between what lies in one directory: its directories, and its files.
-    pub fn cycles_of_parts(&self) -> Vec<Vec<String>> {
+    pub(super) fn cycles_of_parts(&self) -> Vec<Vec<String>> {
         let deepest = self.files.keys().map(|path| path.len()).max().unwrap_or_default();
         (2..=deepest).flat_map(|depth| self.cycles_at(depth)).collect()
     }

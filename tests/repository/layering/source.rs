@@ -7,7 +7,7 @@ use std::{
 };
 
 /// One file of `src`.
-pub struct Source {
+pub(super) struct Source {
     /// Its path from the root of the repository.
     pub name: String,
     /// The member of the workspace and the module in it: `["journal", "format", "record"]` for `src/journal/format/record/mod.rs`. The
@@ -21,18 +21,18 @@ pub struct Source {
 
 impl Source {
     /// Whether it is this module or below it: `policy`, or `base/output`.
-    pub fn is_in(&self, module: &str) -> bool {
+    pub(super) fn is_in(&self, module: &str) -> bool {
         module.split('/').enumerate().all(|(at, part)| self.path.get(at).is_some_and(|own| own == part))
     }
 
     /// Whether it is in one of these.
-    pub fn is_in_any(&self, modules: &[&str]) -> bool {
+    pub(super) fn is_in_any(&self, modules: &[&str]) -> bool {
         modules.iter().any(|module| self.is_in(module))
     }
 }
 
 /// All files of `src`, read once.
-pub fn sources() -> &'static [Source] {
+pub(super) fn sources() -> &'static [Source] {
     static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
         let src = root().join("src");
         let files = rust_files(&src);
@@ -68,7 +68,7 @@ fn is_code(line: &str) -> bool {
 }
 
 /// Code with comments and the contents of strings removed.
-pub fn code_of(text: &str) -> String {
+pub(super) fn code_of(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -122,17 +122,17 @@ fn string_length(rest: &str) -> usize {
 }
 
 /// The words and identifiers of a text.
-pub fn words(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c| !is_word(c)).filter(|word| !word.is_empty())
 }
 
 /// Whether a character can be part of an identifier.
-pub fn is_word(c: char) -> bool {
+pub(super) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
 /// The Rust files of a directory and of those below it, sorted.
-pub fn rust_files(directory: &Path) -> Vec<PathBuf> {
+pub(super) fn rust_files(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut files = Vec::new();
     for entry in entries {
@@ -148,16 +148,16 @@ pub fn rust_files(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// The root of the repository.
-pub fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The text of a file.
-pub fn read(path: &Path) -> String {
+pub(super) fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// A path from the root of the repository.
-pub fn relative(path: &Path) -> String {
+pub(super) fn relative(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }

@@ -35,12 +35,12 @@ use crate::{
 };
 
 /// Terminals that are kept track of at once. The gateway's own limits are lower, by default.
-pub const TERMINALS_MAX: usize = 4_096;
+pub(crate) const TERMINALS_MAX: usize = 4_096;
 /// Released terminals whose last output is kept, to be shown.
 const RELEASED_MAX: usize = 64;
 
 /// An answer that is on its way: the result as JSON text, or the error.
-pub type AnswerFuture = Pin<Box<dyn Future<Output = Result<String, Error>> + Send>>;
+pub(crate) type AnswerFuture = Pin<Box<dyn Future<Output = Result<String, Error>> + Send>>;
 
 /// The terminals of one ACP connection. Cheap to clone: all clones are one.
 #[derive(Clone)]

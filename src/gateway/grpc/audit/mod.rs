@@ -35,7 +35,7 @@ const LAST_MAX: u32 = 10_000;
 
 /// The service.
 #[derive(Debug, Clone)]
-pub struct AuditService {
+pub(crate) struct AuditService {
     terminals: Arc<Terminals>,
     readers: Arc<ReaderLimits>,
     read_permits: Arc<Semaphore>,
@@ -44,7 +44,7 @@ pub struct AuditService {
 
 impl AuditService {
     /// Makes the service that reads the journal to which these terminals' lives are written.
-    pub fn new(terminals: Arc<Terminals>) -> Self {
+    pub(crate) fn new(terminals: Arc<Terminals>) -> Self {
         let (turns, checking) = (Semaphore::new(CONCURRENT_READS), Semaphore::new(1));
         Self {
             terminals,

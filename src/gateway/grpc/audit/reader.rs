@@ -185,12 +185,12 @@ pub(super) struct RecordReader {
 }
 
 impl RecordReader {
-    pub fn new(place: ReaderSlot, permits: Arc<Semaphore>) -> Self {
+    pub(super) fn new(place: ReaderSlot, permits: Arc<Semaphore>) -> Self {
         Self { _slot: place, permits }
     }
 
     /// Runs what waits for files on a thread that may wait, when it is this reader's turn.
-    pub async fn read<T: Send + 'static>(
+    pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
@@ -215,7 +215,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 pub(super) struct ReaderLimits(Mutex<HashMap<Principal, usize>>);
 
 impl ReaderLimits {
-    pub fn acquire(self: &Arc<Self>, principal: Principal) -> Result<ReaderSlot, Status> {
+    pub(super) fn acquire(self: &Arc<Self>, principal: Principal) -> Result<ReaderSlot, Status> {
         let mut readers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if readers.values().sum::<usize>() >= READERS_MAX {
             return Err(errors::too_many("audit_readers", READERS_MAX));

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Creating a terminal.
-pub fn create(error: &CreateError) -> Status {
+pub(crate) fn create(error: &CreateError) -> Status {
     match error {
         CreateError::Draining => draining(),
         CreateError::SessionClosing => not_found(ResourceKind::Session),

@@ -8,7 +8,7 @@ mod operation;
 
 use std::collections::HashMap;
 
-pub use create_terminal::create;
+pub(crate) use create_terminal::create;
 pub(crate) use operation::{input_write, terminal_request};
 use tonic::Status;
 use tonic_types::{ErrorDetails, StatusExt};
@@ -42,7 +42,7 @@ const VALUE_MAX_BYTES: usize = 512;
 
 /// What can be named that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResourceKind {
+pub(crate) enum ResourceKind {
     /// A session.
     Session,
     /// A terminal.
@@ -52,7 +52,7 @@ pub enum ResourceKind {
 }
 
 /// Malformed, unknown, released and foreign ids have one answer.
-pub fn not_found(kind: ResourceKind) -> Status {
+pub(crate) fn not_found(kind: ResourceKind) -> Status {
     let (resource, reason) = match kind {
         ResourceKind::Session => ("session", Reason::SessionNotFound),
         ResourceKind::Terminal => ("terminal", Reason::TerminalNotFound),
@@ -62,12 +62,12 @@ pub fn not_found(kind: ResourceKind) -> Status {
 }
 
 /// A field that is wrong.
-pub fn bad_field(error: FieldError) -> Status {
+pub(crate) fn bad_field(error: FieldError) -> Status {
     field_status(Reason::BadField, error)
 }
 
 /// A command that is longer than exec takes.
-pub fn arguments_too_long(error: FieldError) -> Status {
+pub(crate) fn arguments_too_long(error: FieldError) -> Status {
     field_status(Reason::ArgumentListTooLong, error)
 }
 
@@ -81,12 +81,12 @@ fn field_status(reason: Reason, error: FieldError) -> Status {
 }
 
 /// The caller's deadline has passed.
-pub fn deadline_passed() -> Status {
+pub(crate) fn deadline_passed() -> Status {
     status(Reason::Deadline, "the deadline has passed".into(), [])
 }
 
 /// Opening a session, and writing that down.
-pub fn open_session(error: &OpenSessionError) -> Status {
+pub(crate) fn open_session(error: &OpenSessionError) -> Status {
     match error {
         OpenSessionError::Open(error) => session_error(error),
         OpenSessionError::Unrecorded(error) => unrecorded(error),
@@ -95,7 +95,7 @@ pub fn open_session(error: &OpenSessionError) -> Status {
 }
 
 /// Opening a session.
-pub fn session_error(error: &OpenError) -> Status {
+pub(crate) fn session_error(error: &OpenError) -> Status {
     match error {
         OpenError::Denied(denial) => denied(denial),
         OpenError::Root(field, cause) => {
@@ -128,7 +128,7 @@ pub fn session_error(error: &OpenError) -> Status {
 }
 
 /// A caller's file system does not answer, or too much of its work waits for one.
-pub fn file_system(cause: &PoolError, message: String) -> Status {
+pub(crate) fn file_system(cause: &PoolError, message: String) -> Status {
     match cause {
         PoolError::TimedOut(limit) => status(cause, message, [("limit_s", limit.as_secs().to_string())]),
         PoolError::Busy(places) => quota("file_system_requests", places, message),
@@ -137,7 +137,7 @@ pub fn file_system(cause: &PoolError, message: String) -> Status {
 }
 
 /// Forwarding a port.
-pub fn forward(error: &ForwardError) -> Status {
+pub(crate) fn forward(error: &ForwardError) -> Status {
     match error {
         ForwardError::Terminal(error) => terminal_request(error),
         ForwardError::Unrecorded(_)
@@ -148,7 +148,7 @@ pub fn forward(error: &ForwardError) -> Status {
 }
 
 /// Running a line in a kept shell.
-pub fn run_line(error: &RunLineError) -> Status {
+pub(crate) fn run_line(error: &RunLineError) -> Status {
     match error {
         RunLineError::Operation(error) => terminal_request(error),
         RunLineError::Refused(error) => create(error),
@@ -166,7 +166,7 @@ pub fn run_line(error: &RunLineError) -> Status {
 }
 
 /// Following a line that runs.
-pub fn follow_line(error: &FollowLineError) -> Status {
+pub(crate) fn follow_line(error: &FollowLineError) -> Status {
     match error {
         FollowLineError::Read(error) => read(error),
         FollowLineError::Abandoned => draining(),
@@ -174,12 +174,12 @@ pub fn follow_line(error: &FollowLineError) -> Status {
 }
 
 /// Showing a screen.
-pub fn screen(error: &ScreenAccessError) -> Status {
+pub(crate) fn screen(error: &ScreenAccessError) -> Status {
     status(error, error_chain(error), [])
 }
 
 /// Input that the program has not asked for, or that no terminal has.
-pub fn input(field: String, error: &InputError) -> Status {
+pub(crate) fn input(field: String, error: &InputError) -> Status {
     match error {
         InputError::Key(_) | InputError::Mouse(MouseError::NoEvent | MouseError::Position) => {
             bad_field(FieldError { field, problem: error.to_string() })
@@ -191,7 +191,7 @@ pub fn input(field: String, error: &InputError) -> Status {
 }
 
 /// Reading output.
-pub fn read(error: &OutputReadError) -> Status {
+pub(crate) fn read(error: &OutputReadError) -> Status {
     match error {
         OutputReadError::NotSplit => {
             bad_field(FieldError { field: "stream".into(), problem: error.to_string() })
@@ -203,7 +203,7 @@ pub fn read(error: &OutputReadError) -> Status {
 }
 
 /// A run that broke off.
-pub fn run(error: &RunError) -> Status {
+pub(crate) fn run(error: &RunError) -> Status {
     match error {
         RunError::Read(error) => read(error),
         RunError::Lost { from, to } => {
@@ -214,7 +214,7 @@ pub fn run(error: &RunError) -> Status {
 }
 
 /// Answering an approval.
-pub fn resolve_approval(error: &ResolveApprovalError) -> Status {
+pub(crate) fn resolve_approval(error: &ResolveApprovalError) -> Status {
     match error {
         ResolveApprovalError::Unrecorded(error) => unrecorded(error),
         ResolveApprovalError::Resolve(ApprovalResolveError::Unknown) => not_found(ResourceKind::Approval),
@@ -232,7 +232,7 @@ fn denied(denial: &Denial) -> Status {
 }
 
 /// The journal did not take a record: nothing was started.
-pub fn unrecorded(error: &Unrecorded) -> Status {
+pub(crate) fn unrecorded(error: &Unrecorded) -> Status {
     let metadata = match &error.0 {
         AppendError::Unwritable(failure) => {
             let errno = failure.source.raw_os_error().unwrap_or_default();
@@ -248,41 +248,41 @@ pub fn unrecorded(error: &Unrecorded) -> Status {
 }
 
 /// The gateway is going down.
-pub fn draining() -> Status {
+pub(crate) fn draining() -> Status {
     status(Reason::Draining, "the gateway is draining".into(), [])
 }
 
 /// Only root and the gateway's own user may do this.
-pub fn not_an_administrator() -> Status {
+pub(crate) fn not_an_administrator() -> Status {
     let message = "only root and the gateway's own user may do this";
     status(Reason::NotAnAdministrator, message.into(), [])
 }
 
 /// The configuration has no journal.
-pub fn no_journal() -> Status {
+pub(crate) fn no_journal() -> Status {
     let message = "this gateway keeps no journal";
     status(Reason::NoJournal, message.into(), [])
 }
 
 /// The journal's files cannot be read.
-pub fn journal_unreadable(error: &std::io::Error) -> Status {
+pub(crate) fn journal_unreadable(error: &std::io::Error) -> Status {
     let errno = error.raw_os_error().unwrap_or_default();
     let message = format!("the journal cannot be read: {error}");
     status(Reason::JournalUnreadable, message, [("errno", errno.to_string())])
 }
 
 /// As many do this at once as may.
-pub fn too_many(limit: &str, cap: usize) -> Status {
+pub(crate) fn too_many(limit: &str, cap: usize) -> Status {
     quota(limit, cap, format!("{cap} {limit} are under way, the most there may be"))
 }
 
 /// The caller holds as much as one user may, before its request was looked at.
-pub fn share_reached(limit: &str, cap: u64, message: String) -> Status {
+pub(crate) fn share_reached(limit: &str, cap: u64, message: String) -> Status {
     quota(limit, cap, message)
 }
 
 /// The caller reports more than its share of the journal takes.
-pub fn reports_too_often() -> Status {
+pub(crate) fn reports_too_often() -> Status {
     quota(
         "refusals_written",
         "16 KiB/s",
@@ -291,13 +291,13 @@ pub fn reports_too_often() -> Status {
 }
 
 /// A request took longer to arrive than it may.
-pub fn request_too_slow(limit_s: u64) -> Status {
+pub(crate) fn request_too_slow(limit_s: u64) -> Status {
     let message = format!("the request has not arrived whole within {limit_s} s");
     status(Reason::RequestTooSlow, message, [("limit_s", limit_s.to_string())])
 }
 
 /// Something of the gateway's own has failed.
-pub fn internal(what: &str) -> Status {
+pub(crate) fn internal(what: &str) -> Status {
     status(Reason::Internal, what.to_owned(), [])
 }
 

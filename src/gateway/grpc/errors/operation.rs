@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Asking something of a terminal.
-pub fn terminal_request(error: &OperationError) -> Status {
+pub(crate) fn terminal_request(error: &OperationError) -> Status {
     match error {
         OperationError::Released(TerminalReleased) => not_found(ResourceKind::Terminal),
         OperationError::Ended
@@ -29,7 +29,7 @@ pub fn terminal_request(error: &OperationError) -> Status {
 }
 
 /// Writing to a command's stdin, of which the supervisor holds one write at a time.
-pub fn input_write(error: &OperationError) -> Status {
+pub(crate) fn input_write(error: &OperationError) -> Status {
     match error {
         OperationError::Errno(errno @ libc::EAGAIN) => status(
             Reason::InputBusy,

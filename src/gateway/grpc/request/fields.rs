@@ -30,7 +30,7 @@ const GRACE_MAX: Duration = Duration::from_secs(600);
 /// An invalid field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
-pub struct FieldError {
+pub(crate) struct FieldError {
     /// Its name in the request, with its place: `env[2].name`.
     pub field: String,
     /// The problem.
@@ -53,7 +53,7 @@ pub(super) fn network(field: &str, value: i32) -> Result<Option<profile::Network
 }
 
 /// The size of a pseudo-terminal. `within` is the place of its fields.
-pub fn pty_size(within: &str, columns: u32, rows: u32) -> Result<PtySize, FieldError> {
+pub(crate) fn pty_size(within: &str, columns: u32, rows: u32) -> Result<PtySize, FieldError> {
     PtySize::new(columns, rows).map_err(|error| {
         let field = match error {
             PtySizeError::Columns => "columns",
@@ -165,7 +165,10 @@ pub(super) fn time_limit(
 }
 
 /// A grace: may be nothing.
-pub fn grace(field: &str, time: Option<prost_types::Duration>) -> Result<Option<Duration>, FieldError> {
+pub(crate) fn grace(
+    field: &str,
+    time: Option<prost_types::Duration>,
+) -> Result<Option<Duration>, FieldError> {
     match duration(field, time)? {
         Some(time) if time > GRACE_MAX => {
             Err(field_error(field, format!("must be at most {} s", GRACE_MAX.as_secs())))

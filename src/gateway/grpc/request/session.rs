@@ -21,7 +21,7 @@ const FRONT_END_MAX_BYTES: usize = 64;
 const NO_FRONT_END: &str = "grpc";
 
 /// A session to be opened.
-pub fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldError> {
+pub(crate) fn new_session(request: CreateSessionRequest) -> Result<NewSession, FieldError> {
     let roots = texts("roots", request.roots, &request.roots_bytes)?;
     let read_only_roots = texts("read_only_roots", request.read_only_roots, &request.read_only_roots_bytes)?;
     let cwd = text("cwd", request.cwd, &request.cwd_bytes)?;

@@ -32,7 +32,7 @@ const DEFAULT_TERM: &str = "xterm-256color";
 
 /// A terminal to be created in a session. `within` is the place of the request's fields in the message, for names
 /// of fields: empty, or `create.`.
-pub fn new_terminal(
+pub(crate) fn new_terminal(
     within: &str,
     session: Arc<Session>,
     request: CreateTerminalRequest,
@@ -172,7 +172,7 @@ fn with_term(within: &str, mut env: Vec<EnvEntry>, pty: Option<Pty>) -> Result<V
 ///
 /// # Errors
 /// Names what is too long.
-pub fn arguments_fit(within: &str, request: &CreateTerminalRequest) -> Result<(), FieldError> {
+pub(crate) fn arguments_fit(within: &str, request: &CreateTerminalRequest) -> Result<(), FieldError> {
     let check_length = |field: String, bytes: usize| match bytes {
         0..=ARGUMENT_MAX_BYTES => Ok(()),
         _ => Err(field_error(field, format!("must have at most {ARGUMENT_MAX_BYTES} bytes"))),
@@ -264,7 +264,10 @@ const MIN_QUIET_LIMIT: Duration = Duration::from_millis(100);
 const MAX_QUIET_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// A line to be run. `caller_limit` is how long the caller waits.
-pub fn new_line(request: RunLineRequest, caller_limit: Option<Duration>) -> Result<NewLine, FieldError> {
+pub(crate) fn new_line(
+    request: RunLineRequest,
+    caller_limit: Option<Duration>,
+) -> Result<NewLine, FieldError> {
     checked_line(&request.line).map_err(|error| field_error("line", error.to_string()))?;
     let when_busy = match WhenBusyWord::try_from(request.when_busy) {
         Ok(WhenBusyWord::Unspecified | WhenBusyWord::Refuse) => WhenBusy::Refuse,

@@ -14,7 +14,7 @@ use crate::{
 
 /// The sandbox whose command asks.
 #[derive(Debug, Clone)]
-pub struct AgentOwner {
+pub(crate) struct AgentOwner {
     /// The session.
     pub session_id: String,
     /// The sandbox.
@@ -27,7 +27,7 @@ pub struct AgentOwner {
 
 /// What a command wants of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SignatureRequest {
+pub(crate) enum SignatureRequest {
     /// A signature for this namespace, by the key with this fingerprint.
     Text {
         /// The namespace of the text.
@@ -68,7 +68,7 @@ pub enum SignatureRequest {
 
 /// The answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SignatureVerdict {
+pub(crate) enum SignatureVerdict {
     /// The agent is asked.
     Allowed,
     /// The command gets the protocol's failure.
@@ -76,7 +76,7 @@ pub enum SignatureVerdict {
 }
 
 /// Decides, and writes down what it has decided before it answers.
-pub trait SignatureObserver: Debug + Send + Sync {
+pub(crate) trait SignatureObserver: Debug + Send + Sync {
     /// About one request.
     fn judge<'a>(
         &'a self,
@@ -87,7 +87,7 @@ pub trait SignatureObserver: Debug + Send + Sync {
 
 /// The agents of a gateway's callers.
 #[derive(Debug, Default)]
-pub struct Agents {
+pub(crate) struct Agents {
     observer: OnceLock<Arc<dyn SignatureObserver>>,
 }
 
@@ -96,7 +96,7 @@ impl Agents {
     ///
     /// # Panics
     /// When there is one already.
-    pub fn set_observer(&self, observer: Arc<dyn SignatureObserver>) {
+    pub(crate) fn set_observer(&self, observer: Arc<dyn SignatureObserver>) {
         self.observer
             .set(observer)
             .expect("the observer of signatures is set once, by the terminals' context");

@@ -8,8 +8,8 @@ mod agents;
 mod callers_agent;
 mod serving;
 
-pub use agents::Agents;
+pub(crate) use agents::Agents;
 pub(crate) use agents::{AgentOwner, SignatureObserver, SignatureRequest, SignatureVerdict};
 pub(crate) use callers_agent::CallersAgent;
-pub use serving::MAX_DESCRIPTORS;
+pub(crate) use serving::MAX_DESCRIPTORS;
 pub(crate) use serving::serve;

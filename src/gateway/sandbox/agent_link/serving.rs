@@ -18,7 +18,7 @@ use crate::ssh_agent::{self, Binding, MAX_MESSAGE_BYTES, Request, SignRequest};
 /// Connections of one sandbox at once. More wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 8;
 /// Descriptors of one sandbox: its listener, and two for each connection.
-pub const MAX_DESCRIPTORS: u64 = 1 + 2 * MAX_CONNECTIONS as u64;
+pub(crate) const MAX_DESCRIPTORS: u64 = 1 + 2 * MAX_CONNECTIONS as u64;
 /// The longest request, in bytes. One for a signature of git's has about a thousand.
 const MAX_REQUEST_BYTES: usize = 16 << 10;
 /// How long a command may take to send a request, and a connection may rest.

@@ -28,7 +28,7 @@ const PREFIX: &str = "provost-";
 
 /// A gateway's cgroups: one in each hierarchy in which it can make any.
 #[derive(Debug)]
-pub struct GatewayCgroups {
+pub(crate) struct GatewayCgroups {
     cgroups: Vec<GatewayCgroup>,
     missing: Vec<MissingController>,
 }
@@ -46,7 +46,7 @@ struct GatewayCgroup {
 
 /// A controller that sandboxes cannot have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MissingController {
+pub(crate) struct MissingController {
     /// The kernel's name.
     pub controller: &'static str,
     /// Why, for people.
@@ -60,7 +60,7 @@ impl GatewayCgroups {
     /// Makes the cgroups of the gateway with this state directory, and removes abandoned ones of dead gateways.
     /// When none can be made, [`Self::missing`] says so.
     #[must_use]
-    pub fn make(own: &[OwnCgroup], state: &Path) -> Self {
+    pub(crate) fn make(own: &[OwnCgroup], state: &Path) -> Self {
         let name = gateway_name(state);
         let mut reasons = Vec::new();
         let cgroups: Vec<_> =
@@ -78,19 +78,19 @@ impl GatewayCgroups {
 
     /// The controllers whose limits cannot be set.
     #[must_use]
-    pub fn missing(&self) -> &[MissingController] {
+    pub(crate) fn missing(&self) -> &[MissingController] {
         &self.missing
     }
 
     /// Whether there is a v2 tree, which makes kill and membership exact.
     #[must_use]
-    pub fn has_v2(&self) -> bool {
+    pub(crate) fn has_v2(&self) -> bool {
         self.cgroups.iter().any(|group| group.hierarchy == Hierarchy::V2)
     }
 
     /// Removes the gateway's own cgroups. After this no sandbox can be made. A cgroup in which a sandbox still runs
     /// stays for the next gateway to use or remove.
-    pub fn remove(&self) {
+    pub(crate) fn remove(&self) {
         for group in &self.cgroups {
             principal::remove_empty(&group.path);
             let _ = std::fs::remove_dir(&group.path);
@@ -102,7 +102,7 @@ impl GatewayCgroups {
     ///
     /// # Errors
     /// [`CgroupError`]; what was made is removed again.
-    pub fn make_sandbox(
+    pub(crate) fn make_sandbox(
         &self,
         sandbox_id: &str,
         principal: &PrincipalCgroup,
@@ -129,7 +129,7 @@ impl GatewayCgroups {
 
 /// The cgroup that holds all sandboxes of one principal.
 #[derive(Debug, Clone, Copy)]
-pub struct PrincipalCgroup {
+pub(crate) struct PrincipalCgroup {
     /// Its user id.
     pub uid: u32,
     /// For all its sandboxes together.
@@ -189,7 +189,7 @@ impl GatewayCgroups {
     /// Removes the cgroups of unknown sandboxes: those of a launch that ended before it was recorded, or whose
     /// record was lost. A cgroup in which something runs stays; its name is returned.
     #[must_use]
-    pub fn sweep(&self, is_known: impl Fn(&str) -> bool) -> Vec<String> {
+    pub(crate) fn sweep(&self, is_known: impl Fn(&str) -> bool) -> Vec<String> {
         let mut occupied = Vec::new();
         let levels = self.cgroups.iter().flat_map(|group| {
             // Earlier gateways made sandboxes without a cgroup for the principal.
@@ -344,6 +344,6 @@ pub(crate) fn with_cause(error: &CgroupError) -> String {
 ///
 /// # Errors
 /// When /proc cannot be read.
-pub fn find_own_cgroups() -> Result<Vec<OwnCgroup>, nix::errno::Errno> {
+pub(crate) fn find_own_cgroups() -> Result<Vec<OwnCgroup>, nix::errno::Errno> {
     hierarchy::find_own()
 }

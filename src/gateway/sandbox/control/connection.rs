@@ -29,7 +29,7 @@ const MAX_EARLY_EVENTS: usize = 1 << 16;
 
 /// A response, and the descriptors that came with it.
 #[derive(Debug)]
-pub struct ControlResponse {
+pub(crate) struct ControlResponse {
     /// The message.
     pub message: Message,
     /// In the order that the message defines.
@@ -38,7 +38,7 @@ pub struct ControlResponse {
 
 /// An event that the supervisor reports on its own.
 #[derive(Debug)]
-pub enum SupervisorEvent {
+pub(crate) enum SupervisorEvent {
     /// A ring that was armed has changed.
     Progress(Progress),
     /// A command has ended.
@@ -61,7 +61,7 @@ impl SupervisorEvent {
 
 /// A connection.
 #[derive(Debug)]
-pub struct ControlConnection {
+pub(crate) struct ControlConnection {
     connection: Connection<ToSupervisor, FromSupervisor>,
     /// Events that came while nobody served the connection, for who does.
     early: Mutex<Vec<SupervisorEvent>>,
@@ -69,7 +69,7 @@ pub struct ControlConnection {
 
 impl ControlConnection {
     /// Connects to the control socket in a sandbox's directory.
-    pub fn connect(socket: &Path) -> Result<Self, LinkError> {
+    pub(crate) fn connect(socket: &Path) -> Result<Self, LinkError> {
         process_links::connect(Peer::Supervisor, socket, MAX_QUEUED_BYTES).map(Self::new)
     }
 
@@ -83,7 +83,7 @@ impl ControlConnection {
     }
 
     /// Agrees on a version. [`Self::serve`] must run meanwhile.
-    pub async fn hello(&self) -> Result<HelloResponse, LinkError> {
+    pub(crate) async fn hello(&self) -> Result<HelloResponse, LinkError> {
         check_hello(self.request(Request::Hello(hello_request())).await?).map(|(answer, _)| answer)
     }
 
@@ -93,12 +93,12 @@ impl ControlConnection {
     }
 
     /// Sends a request and waits for its answer.
-    pub async fn request(&self, request: Request) -> Result<ControlResponse, LinkError> {
+    pub(crate) async fn request(&self, request: Request) -> Result<ControlResponse, LinkError> {
         self.send_with(request, &[]).await?.await
     }
 
     /// As [`Self::request`] with descriptors, and for no longer than a supervisor may take for what it answers at once.
-    pub async fn request_in_time(
+    pub(crate) async fn request_in_time(
         &self,
         request: Request,
         descriptors: &[Arc<OwnedFd>],
@@ -108,7 +108,7 @@ impl ControlConnection {
     }
 
     /// Sends a request. The caller may await the response or drop it.
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         request: Request,
     ) -> Result<impl Future<Output = Result<ControlResponse, LinkError>>, LinkError> {
@@ -116,7 +116,7 @@ impl ControlConnection {
     }
 
     /// As [`Self::send`], with descriptors.
-    pub async fn send_with(
+    pub(crate) async fn send_with(
         &self,
         request: Request,
         descriptors: &[Arc<OwnedFd>],
@@ -170,7 +170,7 @@ impl ControlConnection {
     /// Reads until the connection ends. Responses go to their requesters, events to `on_event`, in order. Also
     /// writes what the socket did not take at once. Returns the error that ended the connection; `None` when the
     /// supervisor has closed it.
-    pub async fn serve(&self, mut on_event: impl FnMut(SupervisorEvent)) -> Option<LinkError> {
+    pub(crate) async fn serve(&self, mut on_event: impl FnMut(SupervisorEvent)) -> Option<LinkError> {
         let early = std::mem::take(&mut *self.early.lock().unwrap_or_else(PoisonError::into_inner));
         early.into_iter().for_each(&mut on_event);
         let receive = async {

@@ -9,7 +9,7 @@ use crate::{
 
 /// The gate of a sandbox, as far as this gateway has it.
 #[derive(Debug)]
-pub enum SandboxGate {
+pub(crate) enum SandboxGate {
     /// Its profile wants none.
     None,
     /// It is there.

@@ -45,7 +45,7 @@ const SUPERVISOR_END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How far the life of a sandbox has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SandboxLife {
+pub(crate) enum SandboxLife {
     /// It answers.
     Up,
     /// It has ended and is being removed.
@@ -73,7 +73,7 @@ pub(crate) struct AnsweredSandbox {
 
 /// A sandbox.
 #[derive(Debug)]
-pub struct Sandbox {
+pub(crate) struct Sandbox {
     pub(super) id: String,
     pub(super) identity: Identity,
     pub(super) shortfalls: Vec<Shortfall>,
@@ -218,7 +218,7 @@ impl Sandbox {
     }
 
     /// Does what comes after the reports that the gate made while no gateway was there: at once where there are none.
-    pub fn after_gate_backlog(&self, then: impl FnOnce() + Send + 'static) {
+    pub(crate) fn after_gate_backlog(&self, then: impl FnOnce() + Send + 'static) {
         match &self.gate {
             SandboxGate::Linked(gate) if gate.has_backlog() => {
                 let gate = gate.clone();
@@ -232,7 +232,7 @@ impl Sandbox {
     }
 
     /// Stops every command and ends the sandbox. Returns when it is removed.
-    pub async fn shut_down(&self, grace: Duration) {
+    pub(crate) async fn shut_down(&self, grace: Duration) {
         self.ending.store(true, Relaxed);
         if let (SandboxGate::Linked(gate), true) = (&self.gate, self.is_up()) {
             gate.finish().await;
@@ -251,7 +251,7 @@ impl Sandbox {
     }
 
     /// Kills the supervisor, and with it the sandbox. Returns when it is removed.
-    pub async fn kill(&self) {
+    pub(crate) async fn kill(&self) {
         self.ending.store(true, Relaxed);
         if let Err(errno) = namespace::kill_pidfd(self.supervisor.get_ref().as_fd()) {
             tracing::error!(sandbox.id = %self.id, error = %errno, "cannot kill the supervisor");
@@ -260,12 +260,12 @@ impl Sandbox {
     }
 
     /// Whether it accepts requests.
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         *self.life.borrow() == SandboxLife::Up
     }
 
     /// Whether a new command may be spawned in it: it is up, and so is its gate where it has one.
-    pub fn takes_commands(&self) -> bool {
+    pub(crate) fn takes_commands(&self) -> bool {
         self.is_up()
             && match &self.gate {
                 SandboxGate::None => true,
@@ -275,42 +275,42 @@ impl Sandbox {
     }
 
     /// Its gate.
-    pub fn gate(&self) -> &SandboxGate {
+    pub(crate) fn gate(&self) -> &SandboxGate {
         &self.gate
     }
 
     /// `sbx_` and a ULID.
-    pub fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
     /// The identity of its commands.
-    pub fn identity(&self) -> &Identity {
+    pub(crate) fn identity(&self) -> &Identity {
         &self.identity
     }
 
     /// The caches that it began with as earlier sessions have left them, relative to the home.
-    pub fn kept_caches(&self) -> &[String] {
+    pub(crate) fn kept_caches(&self) -> &[String] {
         &self.kept_caches
     }
 
     /// What it does not see of the host's directories, though it lies in them.
-    pub fn covered(&self) -> &[String] {
+    pub(crate) fn covered(&self) -> &[String] {
         &self.covered
     }
 
     /// What its commands cannot change.
-    pub fn protections(&self) -> &Protections {
+    pub(crate) fn protections(&self) -> &Protections {
         &self.protections
     }
 
     /// Protections that the profile prefers and this host lacks.
-    pub fn shortfalls(&self) -> &[Shortfall] {
+    pub(crate) fn shortfalls(&self) -> &[Shortfall] {
         &self.shortfalls
     }
 
     /// The confinement in force, as the supervisor has read it back from the kernel.
-    pub fn effective_confinement(&self) -> Option<&EffectiveConfinement> {
+    pub(crate) fn effective_confinement(&self) -> Option<&EffectiveConfinement> {
         self.effective_confinement.get()
     }
 
@@ -351,7 +351,7 @@ impl Sandbox {
 
     /// Kills everything in a command's cgroup, in every hierarchy, by its path and without the supervisor. The terminal decides when.
     /// Without cgroups nothing is done: the sandbox then serves one command and is killed as a whole.
-    pub async fn kill_command(&self, terminal_id: &str) {
+    pub(crate) async fn kill_command(&self, terminal_id: &str) {
         let leaves = self.cgroup().leaves(terminal_id);
         let kill =
             move || leaves.iter().filter(|leaf| leaf.exists()).try_for_each(|leaf| kill::kill_cgroup(leaf));
@@ -369,7 +369,7 @@ impl Sandbox {
     }
 
     /// Whether a process of a command exists, without asking the supervisor.
-    pub fn has_processes_of(&self, terminal_id: &str) -> bool {
+    pub(crate) fn has_processes_of(&self, terminal_id: &str) -> bool {
         match self.cgroup().path() {
             Some(_) => self.cgroup().processes_left(terminal_id) > 0,
             None => has_children(self.supervisor()),

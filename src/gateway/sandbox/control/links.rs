@@ -6,7 +6,7 @@ use crate::sandbox::{agent_link::Agents, gate_link::Gates, net_link::Nets};
 
 /// What the sandboxes of a gateway are connected with.
 #[derive(Debug, Clone, Copy)]
-pub struct SandboxLinks<'a> {
+pub(crate) struct SandboxLinks<'a> {
     /// The gates.
     pub gates: &'a Arc<Gates>,
     /// The net processes.

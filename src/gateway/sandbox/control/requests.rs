@@ -52,7 +52,7 @@ const NO_DUMP: u64 = 1;
 
 /// Why nothing was spawned.
 #[derive(Debug, thiserror::Error)]
-pub enum SpawnRefused {
+pub(crate) enum SpawnRefused {
     /// A step failed.
     #[error("a step of the spawn failed")]
     Failed(SpawnFailure),
@@ -85,7 +85,7 @@ pub enum SpawnRefused {
 
 /// Why a request about a terminal was not done.
 #[derive(Debug, thiserror::Error)]
-pub enum RequestError {
+pub(crate) enum RequestError {
     /// The sandbox did not answer.
     #[error(transparent)]
     Control(#[from] LinkError),
@@ -99,11 +99,11 @@ const TICK_FRACTION: Duration = Duration::from_millis(2);
 
 /// A line of a kept shell, as the gate is told about it.
 #[derive(Debug, Clone)]
-pub struct GateLine(AddTerminal);
+pub(crate) struct GateLine(AddTerminal);
 
 impl GateLine {
     /// A line that may run in this terminal, whose shell has this number in its sandbox.
-    pub fn new(
+    pub(crate) fn new(
         terminal_id: String,
         shell: u32,
         permit: &Permit,
@@ -126,7 +126,7 @@ impl GateLine {
 }
 
 /// What the gateway adds to what policy allowed. Holds secrets, so it has no `Debug`.
-pub struct SpawnExtras {
+pub(crate) struct SpawnExtras {
     /// Who asked: what rules about execs may depend on.
     pub principal: String,
     /// The session's labels: likewise.
@@ -147,7 +147,7 @@ pub struct SpawnExtras {
 
 /// A command that was started, and its output.
 #[derive(Debug)]
-pub struct Spawned {
+pub(crate) struct Spawned {
     /// As the supervisor saw it.
     pub started: Started,
     /// The ring of stdout, or of the merged output.
@@ -159,7 +159,7 @@ pub struct Spawned {
 impl Sandbox {
     /// Spawns what the permit allows. From then on the listener gets the terminal's events. The supervisor keeps
     /// the metadata for the next gateway.
-    pub async fn spawn(
+    pub(crate) async fn spawn(
         &self,
         terminal_id: String,
         permit: Permit,
@@ -270,7 +270,7 @@ impl Sandbox {
     }
 
     /// Begins to stop a command. Succeeds also when the command has ended or never existed.
-    pub async fn stop(
+    pub(crate) async fn stop(
         &self,
         terminal_id: String,
         cause: StopCause,
@@ -285,12 +285,12 @@ impl Sandbox {
     }
 
     /// Sends a signal to the command's process group.
-    pub async fn signal(&self, terminal_id: String, signal: i32) -> Result<(), RequestError> {
+    pub(crate) async fn signal(&self, terminal_id: String, signal: i32) -> Result<(), RequestError> {
         self.request_done(Request::SendSignal(SendSignal { terminal_id, signal })).await
     }
 
     /// Writes to the command's stdin, and closes it after that when `eof` says so.
-    pub async fn write_stdin(&self, request: WriteStdin) -> Result<StdinWritten, LinkError> {
+    pub(crate) async fn write_stdin(&self, request: WriteStdin) -> Result<StdinWritten, LinkError> {
         match self.control().request(Request::WriteStdin(request)).await?.message {
             Message::StdinWritten(written) => Ok(written),
             _ => Err(LinkError::UnexpectedMessage(Peer::Supervisor)),
@@ -298,23 +298,27 @@ impl Sandbox {
     }
 
     /// Changes the size of a pseudo-terminal.
-    pub async fn resize(&self, terminal_id: String, size: policy::PtySize) -> Result<(), RequestError> {
+    pub(crate) async fn resize(
+        &self,
+        terminal_id: String,
+        size: policy::PtySize,
+    ) -> Result<(), RequestError> {
         let size = Some(pty_size(size));
         self.request_done(Request::Resize(Resize { terminal_id, size })).await
     }
 
     /// Whether a command can have a stdin that its caller gives.
-    pub fn takes_stdin(&self) -> bool {
+    pub(crate) fn takes_stdin(&self) -> bool {
         self.effective_confinement().is_some_and(|confinement| confinement.takes_stdin)
     }
 
     /// Whether it can be asked what runs in the foreground of a pseudo-terminal.
-    pub fn reports_foreground(&self) -> bool {
+    pub(crate) fn reports_foreground(&self) -> bool {
         self.effective_confinement().is_some_and(|confinement| confinement.reports_foreground)
     }
 
     /// Lets a command's idle clock stand still, or go on. One that does not know how to has no such commands.
-    pub async fn hold_idle_clock(&self, terminal_id: String, hold: bool) -> Result<(), RequestError> {
+    pub(crate) async fn hold_idle_clock(&self, terminal_id: String, hold: bool) -> Result<(), RequestError> {
         if !self.effective_confinement().is_some_and(|confinement| confinement.holds_idle_clocks) {
             return Ok(());
         }
@@ -322,7 +326,7 @@ impl Sandbox {
     }
 
     /// What runs in the foreground of a pseudo-terminal.
-    pub async fn foreground(&self, terminal_id: String) -> Result<Foreground, RequestError> {
+    pub(crate) async fn foreground(&self, terminal_id: String) -> Result<Foreground, RequestError> {
         let request = Request::GetForeground(GetForeground { terminal_id });
         match self.control().request_in_time(request, &[]).await?.message {
             Message::Foreground(foreground) if foreground.errno == 0 => Ok(foreground),
@@ -332,13 +336,17 @@ impl Sandbox {
     }
 
     /// Sends a signal to the foreground process group of a pseudo-terminal.
-    pub async fn signal_foreground(&self, terminal_id: String, signal: i32) -> Result<(), RequestError> {
+    pub(crate) async fn signal_foreground(
+        &self,
+        terminal_id: String,
+        signal: i32,
+    ) -> Result<(), RequestError> {
         self.request_done(Request::SignalForeground(SignalForeground { terminal_id, signal })).await
     }
 
     /// Lets the gate know what a person has approved of a line that is about to run in a kept shell, which may be nothing, in place of what
     /// was approved before.
-    pub async fn begin_line(&self, line: &GateLine) -> Result<(), LinkError> {
+    pub(crate) async fn begin_line(&self, line: &GateLine) -> Result<(), LinkError> {
         let SandboxGate::Linked(gate) = self.gate() else { return Err(LinkError::Lost(Peer::Gate)) };
         let mut begun = line.0.clone();
         if !begun.approved.is_empty() {
@@ -353,24 +361,28 @@ impl Sandbox {
     }
 
     /// Lets the gate know that a line is over: what was approved of it is not approved any more.
-    pub async fn end_line(&self, line: GateLine) -> Result<(), LinkError> {
+    pub(crate) async fn end_line(&self, line: GateLine) -> Result<(), LinkError> {
         self.begin_line(&GateLine(AddTerminal { approved: Vec::new(), ..line.0 })).await
     }
 
     /// Tells the supervisor that the reader of a full ring has advanced. The response is not awaited.
-    pub async fn resume(&self, terminal_id: String) -> Result<(), LinkError> {
+    pub(crate) async fn resume(&self, terminal_id: String) -> Result<(), LinkError> {
         self.control().send(Request::Resume(Resume { terminal_id })).await.map(drop)
     }
 
     /// Releases an ended command in the supervisor. The response is not awaited: it only frees the supervisor's own
     /// table, since processes and cgroup were gone before the end was reported.
-    pub async fn release(&self, terminal_id: String) -> Result<(), LinkError> {
+    pub(crate) async fn release(&self, terminal_id: String) -> Result<(), LinkError> {
         self.remove_from_gate(&terminal_id);
         self.control().send(Request::Release(Release { terminal_id })).await.map(drop)
     }
 
     /// Lets the supervisor write to this socket whenever the terminal's ring has changed.
-    pub async fn notify_screen(&self, terminal_id: String, socket: OwnedFd) -> Result<(), RequestError> {
+    pub(crate) async fn notify_screen(
+        &self,
+        terminal_id: String,
+        socket: OwnedFd,
+    ) -> Result<(), RequestError> {
         let request = Request::NotifyScreen(NotifyScreen { terminal_id });
         self.request_done_with(request, &[Arc::new(socket)]).await
     }

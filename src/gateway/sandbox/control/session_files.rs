@@ -13,7 +13,7 @@ use crate::{
 
 impl Sandbox {
     /// Whether its supervisor has its session's network for this gateway.
-    pub fn has_session_network(&self) -> bool {
+    pub(crate) fn has_session_network(&self) -> bool {
         self.has_session_network
     }
 
@@ -21,7 +21,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// When the supervisor does not answer, or with something else.
-    pub async fn session_network(&self) -> Result<Vec<OwnedFd>, LinkError> {
+    pub(crate) async fn session_network(&self) -> Result<Vec<OwnedFd>, LinkError> {
         let request = Request::GetSessionNetwork(GetSessionNetwork {});
         let answer = self.control().request_in_time(request, &[]).await?;
         match (answer.message, answer.descriptors.len()) {
@@ -31,7 +31,7 @@ impl Sandbox {
     }
 
     /// Whether it shares its session's directories.
-    pub fn has_session_files(&self) -> bool {
+    pub(crate) fn has_session_files(&self) -> bool {
         self.has_session_files
     }
 
@@ -39,7 +39,7 @@ impl Sandbox {
     ///
     /// # Errors
     /// When the supervisor does not answer, or with something else.
-    pub async fn session_files(&self) -> Result<SessionFiles, LinkError> {
+    pub(crate) async fn session_files(&self) -> Result<SessionFiles, LinkError> {
         let answer =
             self.control().request_in_time(Request::GetSessionFiles(GetSessionFiles {}), &[]).await?;
         let Message::SessionFiles(files) = answer.message else {

@@ -4,7 +4,7 @@ use crate::proto::supervisor::{Stage, StageFailure};
 
 /// Why a command could not be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpawnFault {
+pub(crate) enum SpawnFault {
     /// No such program, in the profile's path or at the path given.
     CommandNotFound,
     /// There is such a file, and it is no program.
@@ -29,7 +29,7 @@ pub enum SpawnFault {
 
 /// A failed spawn: what it means, and where exactly it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SpawnFailure {
+pub(crate) struct SpawnFailure {
     /// What it means.
     pub fault: SpawnFault,
     /// The step.
@@ -108,7 +108,7 @@ fn classify(stage: Stage, errno: i32) -> SpawnFault {
 }
 
 /// A stage's name without its prefix, in lower case: `leaf_cgroup`.
-pub fn stage_name(stage: Stage) -> String {
+pub(crate) fn stage_name(stage: Stage) -> String {
     stage.as_str_name().trim_start_matches("STAGE_").to_ascii_lowercase()
 }
 

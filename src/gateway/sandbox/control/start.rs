@@ -41,7 +41,7 @@ use crate::{
 
 /// Why there is no sandbox.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub(crate) enum StartError {
     /// It could not be launched.
     #[error(transparent)]
     Launch(LaunchError),
@@ -79,7 +79,7 @@ impl From<LaunchError> for StartError {
 
 impl StartError {
     /// Whether a command has the address that was to be the sandbox's.
-    pub fn is_of_own_address(&self) -> bool {
+    pub(crate) fn is_of_own_address(&self) -> bool {
         match self {
             Self::Launch(error) => error.is_of_own_address(),
             Self::Connect(_)
@@ -93,7 +93,7 @@ impl StartError {
     }
 
     /// Whether the kernel does not attach the session's directories.
-    pub fn is_of_session_files(&self) -> bool {
+    pub(crate) fn is_of_session_files(&self) -> bool {
         match self {
             Self::Launch(error) => error.is_of_session_files(),
             Self::Connect(_)
@@ -109,7 +109,7 @@ impl StartError {
 
 impl Sandbox {
     /// Launches a sandbox and completes the handshake.
-    pub async fn start(
+    pub(crate) async fn start(
         host: &Arc<Host>,
         state: &Path,
         spec: SandboxSpec,

@@ -26,13 +26,13 @@ pub struct HostIdRange {
 }
 
 /// The first id, far above what distributions and directories give to people, as systemd's container ranges are.
-pub const DEFAULT_FIRST_ID: u32 = 1_879_048_192;
+pub(crate) const DEFAULT_FIRST_ID: u32 = 1_879_048_192;
 
 /// How many sandboxes can live at once on a host.
-pub const DEFAULT_PAIRS: u32 = 16_384;
+pub(crate) const DEFAULT_PAIRS: u32 = 16_384;
 
 /// Where the claims of all privileged gateways of a host are held.
-pub const DEFAULT_LOCKS: &str = "/run/provost/ids";
+pub(crate) const DEFAULT_LOCKS: &str = "/run/provost/ids";
 
 impl Default for HostIdRange {
     fn default() -> Self {

@@ -20,7 +20,7 @@ pub struct Nested;
 ///
 /// # Errors
 /// [`Nested`]: it is.
-pub fn check() -> Result<(), Nested> {
+pub(crate) fn check() -> Result<(), Nested> {
     let is_named = nix::unistd::gethostname().is_ok_and(|name| name == OWN_NAME);
     match is_named && has_nothing().unwrap_or(false) && lacks_openat2() {
         true => Err(Nested),

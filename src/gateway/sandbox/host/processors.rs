@@ -17,7 +17,7 @@ use nix::{
 };
 
 /// Where the host has its processors, and sandboxes have the copy.
-pub const PROCESSORS: &str = "/sys/devices/system/cpu";
+pub(crate) const PROCESSORS: &str = "/sys/devices/system/cpu";
 
 /// The most processors of which a copy is made; of more there is none, and programs do without.
 const PROCESSORS_MAX: usize = 512;
@@ -48,7 +48,7 @@ const SHARED: (&str, &str) = ("shared_cpu_list", "shared_cpu_map");
 ///
 /// # Errors
 /// It cannot be made, or the host says nothing of its processors.
-pub fn copy(state: &Path) -> io::Result<PathBuf> {
+pub(crate) fn copy(state: &Path) -> io::Result<PathBuf> {
     let processors = own_processors()?;
     if processors.is_empty() || processors.len() > PROCESSORS_MAX {
         return Err(io::ErrorKind::Unsupported.into());

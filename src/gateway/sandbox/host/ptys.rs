@@ -11,7 +11,7 @@ use std::{
 };
 
 /// The most that one sandbox may have.
-pub const MAX_PTYS_PER_SANDBOX: u32 = 64;
+pub(crate) const MAX_PTYS_PER_SANDBOX: u32 = 64;
 /// A principal's sandboxes together have at most the host's number divided by this.
 const PRINCIPAL_DIVISOR: u32 = 4;
 /// A sandbox gets at most what is left divided by this: later sandboxes get less, and few get none.
@@ -79,7 +79,7 @@ impl ReservedPtys {
 
 /// A sandbox's reserved pseudo-terminals. Dropping this returns them.
 #[derive(Debug)]
-pub struct PtyReservation {
+pub(crate) struct PtyReservation {
     ptys: Arc<PtyPool>,
     uid: u32,
     count: u32,

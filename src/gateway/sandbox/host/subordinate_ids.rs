@@ -10,7 +10,7 @@ use crate::sys::namespace::{NEWGIDMAP, NEWUIDMAP, find_map_program};
 
 /// Ids of the host, as users and as groups, that the gateway's user may map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SubordinateIds {
+pub(crate) struct SubordinateIds {
     /// The supervisors'.
     pub supervisor: (u32, u32),
     /// The gates'.
@@ -23,7 +23,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 impl SubordinateIds {
     /// Those of this user, where the host has the programs that map them and this process may gain privileges by them.
     #[must_use]
-    pub fn of(uid: u32) -> Option<Self> {
+    pub(crate) fn of(uid: u32) -> Option<Self> {
         let (users, groups) = (read("/etc/subuid")?, read("/etc/subgid")?);
         if nix::sys::prctl::get_no_new_privs().unwrap_or(true) {
             return None;
@@ -39,7 +39,7 @@ impl SubordinateIds {
 /// The source of subordinate ids that the host's nsswitch.conf(5) names in place of the files. The programs that map ids ask it,
 /// and this gateway does not.
 #[must_use]
-pub fn other_source() -> Option<String> {
+pub(crate) fn other_source() -> Option<String> {
     source_in(&read("/etc/nsswitch.conf")?)
 }
 

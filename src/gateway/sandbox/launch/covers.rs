@@ -29,14 +29,14 @@ use crate::{
 };
 
 /// The most that is covered in one directory.
-pub const MAX_COVERED: usize = 512;
+pub(super) const MAX_COVERED: usize = 512;
 
 /// What people and programs have there, which no directory of the system has.
 const PRIVATE: [&str; 4] = ["/home", "/root", "/tmp", "/var/tmp"];
 
 /// What is covered.
 #[derive(Debug, Default)]
-pub struct Covers {
+pub(super) struct Covers {
     /// By place.
     mounts: BTreeMap<PathBuf, Mount>,
     /// The sockets among them.
@@ -47,12 +47,12 @@ pub struct Covers {
 
 impl Covers {
     /// The covers, but for what the session shows by itself, or on the way to that.
-    pub fn into_mounts(self, is_shown: impl Fn(&Path) -> bool) -> impl Iterator<Item = Mount> {
+    pub(super) fn into_mounts(self, is_shown: impl Fn(&Path) -> bool) -> impl Iterator<Item = Mount> {
         self.mounts.into_iter().filter(move |(place, _)| !is_shown(place)).map(|(_, mount)| mount)
     }
 
     /// The sockets below a directory, relative to it.
-    pub fn sockets_below(&self, directory: &Path) -> Vec<PathBuf> {
+    pub(super) fn sockets_below(&self, directory: &Path) -> Vec<PathBuf> {
         self.sockets
             .iter()
             .filter_map(|place| place.strip_prefix(directory).ok().map(Path::to_owned))
@@ -60,7 +60,7 @@ impl Covers {
     }
 
     /// One more cover; the first one of a place stays.
-    pub fn add(&mut self, place: &Path, what: &str, is_shown_read_only: bool) {
+    pub(super) fn add(&mut self, place: &Path, what: &str, is_shown_read_only: bool) {
         let mount = Mount {
             kind: Kind::Cover.into(),
             source: what.to_owned(),
@@ -76,7 +76,7 @@ impl Covers {
 ///
 /// # Errors
 /// [`RootfsError`]: it cannot be found out, cannot be covered, or is too much.
-pub fn decide(
+pub(super) fn decide(
     shown: &[ShownDirectory<'_>],
     system: &[PathBuf],
     governing: &GoverningView,

@@ -37,7 +37,7 @@ const SOCKETS: &str = "/proc/self/net/unix";
 /// What stands before a socket's path in its line.
 const FIELDS_BEFORE_SOCKET: usize = 7;
 /// The most entries of directories that are searched for sockets.
-pub const MAX_SEARCHED: usize = 262_144;
+pub(super) const MAX_SEARCHED: usize = 262_144;
 
 const BY_NAME_ONLY: &str = "the kernel has no unix_diag: sockets of the host are known by their names alone, and one that has another is not covered";
 const NOT_SEARCHED: &str = "a socket of the host is not where it was bound, and the directories in which commands work have too many files to be searched \
@@ -45,7 +45,7 @@ const NOT_SEARCHED: &str = "a socket of the host is not where it was bound, and 
 
 /// The sockets that the host's processes have bound to files, in this network namespace.
 #[derive(Debug)]
-pub struct HostSockets<'a> {
+pub(super) struct HostSockets<'a> {
     mounts: &'a MountTable,
     bound: Vec<BoundSocket>,
     /// What is not known of them.
@@ -55,7 +55,7 @@ pub struct HostSockets<'a> {
 
 /// Where sockets were found.
 #[derive(Debug, Default)]
-pub struct FoundSockets {
+pub(super) struct FoundSockets {
     /// Each, by every path at which it is shown.
     pub places: BTreeSet<PathBuf>,
     /// Why there may be more.
@@ -82,7 +82,7 @@ impl<'a> HostSockets<'a> {
     ///
     /// # Errors
     /// The kernel does not tell.
-    pub fn read(mounts: &'a MountTable) -> io::Result<Self> {
+    pub(super) fn read(mounts: &'a MountTable) -> io::Result<Self> {
         let (bound, shortfall) = match unix_diag::bound() {
             Ok(bound) => (bound, None),
             Err(
@@ -94,7 +94,7 @@ impl<'a> HostSockets<'a> {
     }
 
     /// Those that are shown.
-    pub fn below(&self, shown: &[ShownDirectory<'_>]) -> FoundSockets {
+    pub(super) fn below(&self, shown: &[ShownDirectory<'_>]) -> FoundSockets {
         let devices = self.devices(shown);
         let may_be_shown =
             |socket: &&BoundSocket| socket.file.is_none_or(|file| devices.contains(&device_text(file)));

@@ -31,7 +31,7 @@ pub(super) fn socket_file(directory: &Path, name: &str) -> Result<OwnedFd, Launc
 
 /// A path to the control socket in an open directory that is short enough for a socket address.
 #[must_use]
-pub fn control_socket_path(directory: BorrowedFd<'_>) -> PathBuf {
+pub(crate) fn control_socket_path(directory: BorrowedFd<'_>) -> PathBuf {
     short_path(directory, CONTROL_SOCKET)
 }
 

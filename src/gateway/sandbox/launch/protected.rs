@@ -31,7 +31,7 @@ const MAX_LINKS: usize = 16;
 
 /// A path in a root that becomes a mount point.
 #[derive(Debug)]
-pub struct ProtectedMount {
+pub(super) struct ProtectedMount {
     /// Absolute.
     pub path: PathBuf,
     /// Open with `O_PATH`.
@@ -42,7 +42,7 @@ pub struct ProtectedMount {
 
 /// Who commands are on the disk.
 #[derive(Debug, Clone)]
-pub struct DiskIdentity {
+pub(super) struct DiskIdentity {
     /// Their user.
     pub uid: u32,
     /// Their groups.
@@ -71,7 +71,7 @@ pub struct ProtectError {
 
 /// Whether what is reserved is made where it is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MakeReserved {
+pub(super) enum MakeReserved {
     /// In a directory of the caller's.
     Yes,
     /// In another's, nothing is made that the caller might not make.
@@ -83,7 +83,7 @@ pub enum MakeReserved {
 ///
 /// # Errors
 /// [`ProtectError`]: what exists could not be opened, or what is reserved could not be made.
-pub fn protected_mounts(
+pub(super) fn protected_mounts(
     root: &Root,
     files: &Filesystem,
     covered: &[&Path],
@@ -132,7 +132,7 @@ pub fn protected_mounts(
 ///
 /// # Errors
 /// The errno of openat2(2) for one of them.
-pub fn ways_to(
+pub(super) fn ways_to(
     root: BorrowedFd<'_>,
     covered: &[PathBuf],
     commands: &DiskIdentity,

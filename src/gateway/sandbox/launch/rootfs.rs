@@ -35,7 +35,7 @@ use crate::{
 
 /// The planned mounts and their source descriptors.
 #[derive(Debug)]
-pub struct Rootfs {
+pub(super) struct Rootfs {
     /// In order.
     pub mounts: Vec<Mount>,
     /// The sources of mounts with `from_descriptor`, in order.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// For whom a directory is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShownFor {
+pub(super) enum ShownFor {
     /// For everybody: the system's.
     System,
     /// By the profile, to be read.
@@ -19,7 +19,7 @@ pub enum ShownFor {
 
 /// A directory or file of the host, shown at its own place.
 #[derive(Debug, Clone, Copy)]
-pub struct ShownDirectory<'a> {
+pub(super) struct ShownDirectory<'a> {
     /// Absolute, without links.
     pub path: &'a Path,
     /// For whom.

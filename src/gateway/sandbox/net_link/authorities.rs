@@ -38,7 +38,7 @@ const SHOWN_DIRECTORY: &str = "shown";
 
 /// Why TLS of a session cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum AuthorityError {
+pub(crate) enum AuthorityError {
     /// What the gateway before has left cannot be used.
     #[error("read the authority of the session")]
     Read(#[from] StatefileError),
@@ -52,7 +52,7 @@ pub enum AuthorityError {
 
 /// The authorities of all sessions of a gateway.
 #[derive(Debug)]
-pub struct Authorities {
+pub(crate) struct Authorities {
     /// `authorities` in the state directory.
     directory: PathBuf,
     roots: TrustedRoots,
@@ -100,7 +100,7 @@ impl std::fmt::Debug for SessionAuthorities {
 
 impl Authorities {
     /// None are made yet.
-    pub fn new(state: &Path, roots: TrustedRoots) -> Self {
+    pub(crate) fn new(state: &Path, roots: TrustedRoots) -> Self {
         Self { directory: state.join("authorities"), roots, by_session: Mutex::default() }
     }
 
@@ -108,7 +108,7 @@ impl Authorities {
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn shown_directory(&self, session: &str) -> io::Result<PathBuf> {
+    pub(crate) fn shown_directory(&self, session: &str) -> io::Result<PathBuf> {
         let shown = self.directory.join(session).join(SHOWN_DIRECTORY);
         DirBuilder::new().recursive(true).mode(0o700).create(&shown)?;
         // Commands have another id; nobody else can enter the directory above it.
@@ -120,7 +120,7 @@ impl Authorities {
     ///
     /// # Errors
     /// [`AuthorityError`].
-    pub async fn prepare(
+    pub(crate) async fn prepare(
         self: &Arc<Self>,
         session: &str,
         hosts: &BTreeSet<HostName>,
@@ -137,7 +137,7 @@ impl Authorities {
     ///
     /// # Errors
     /// [`AuthorityError`].
-    pub async fn issue(
+    pub(crate) async fn issue(
         self: &Arc<Self>,
         session: &str,
         host: &HostName,
@@ -174,7 +174,7 @@ impl Authorities {
     }
 
     /// Forgets the authorities of a session, and their keys.
-    pub fn remove(&self, session: &str) {
+    pub(crate) fn remove(&self, session: &str) {
         let removed = self.lock().remove(session);
         // Who has begun to write them writes no more.
         let mut current = removed.as_ref().map(|one| lock(one));
@@ -195,7 +195,7 @@ impl Authorities {
     ///
     /// # Errors
     /// When the directory cannot be read, or one not be removed.
-    pub fn remove_stale(&self, sessions: &HashSet<String>) -> io::Result<()> {
+    pub(crate) fn remove_stale(&self, sessions: &HashSet<String>) -> io::Result<()> {
         let entries = match fs::read_dir(&self.directory) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

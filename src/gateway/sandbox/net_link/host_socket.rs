@@ -36,7 +36,7 @@ const CONNECT_TIMEOUT_S: i64 = 2;
 
 /// Why a socket of the host is not connected to.
 #[derive(Debug, thiserror::Error)]
-pub enum HostSocketError {
+pub(crate) enum HostSocketError {
     /// Nothing is there, or the caller cannot get there.
     #[error("the caller cannot find it without following symbolic links: {0}")]
     Open(#[source] Errno),
@@ -62,7 +62,7 @@ pub enum HostSocketError {
 
 /// Whose connection it is to be, and what it must not be to.
 #[derive(Debug, Clone)]
-pub struct HostSocketCaller {
+pub(crate) struct HostSocketCaller {
     /// The caller's.
     pub rights: Rights,
     /// The socket of the caller's SSH agent.
@@ -71,7 +71,7 @@ pub struct HostSocketCaller {
 
 /// The file of a socket that may be connected to.
 #[derive(Debug)]
-pub struct HostSocket {
+pub(crate) struct HostSocket {
     file: OwnedFd,
     rights: Rights,
 }
@@ -81,7 +81,11 @@ impl HostSocketCaller {
     ///
     /// # Errors
     /// [`HostSocketError`].
-    pub fn find(&self, path: &SocketPath, governing: &Governing) -> Result<HostSocket, HostSocketError> {
+    pub(crate) fn find(
+        &self,
+        path: &SocketPath,
+        governing: &Governing,
+    ) -> Result<HostSocket, HostSocketError> {
         let file = self.rights.run_with(|| open(path)).map_err(HostSocketError::Rights)??;
         let found = fstat(&file).map_err(HostSocketError::Open)?;
         if SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT != SFlag::S_IFSOCK {
@@ -106,7 +110,7 @@ impl HostSocket {
     ///
     /// # Errors
     /// [`HostSocketError`].
-    pub fn connect(self) -> Result<OwnedFd, HostSocketError> {
+    pub(crate) fn connect(self) -> Result<OwnedFd, HostSocketError> {
         let connection = self.rights.run_as(|| connect_to(&self.file)).map_err(HostSocketError::Rights)??;
         check_listener(&connection)?;
         Ok(connection)

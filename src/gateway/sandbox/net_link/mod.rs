@@ -13,8 +13,9 @@ mod trusted_roots;
 
 pub(crate) use authorities::{Authorities, AuthorityError};
 pub(crate) use host_socket::{HostSocketCaller, HostSocketError};
+pub(crate) use nets::Judged;
+pub use nets::NameFiles;
 pub(crate) use nets::{Asker, ConnectionObserver, ConnectionOrigin, NetOwner, Nets, ProgramLook};
-pub use nets::{Judged, NameFiles};
 pub(crate) use process::{NetError, NetProcess};
 pub(crate) use serving::{AllowedConnections, ServedSandbox};
 pub use trusted_roots::TrustedRoots;

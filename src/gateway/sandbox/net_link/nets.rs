@@ -26,7 +26,7 @@ const MAX_HOSTS: usize = 10_000;
 
 /// Whose connections a net process carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NetOwner {
+pub(crate) struct NetOwner {
     /// The sandbox.
     pub sandbox_id: String,
     /// Its session.
@@ -60,11 +60,11 @@ impl NetOwner {
 }
 
 /// The programs of a connection, when they have been looked for. It goes on when nobody waits.
-pub type ProgramLook = Shared<BoxFuture<'static, ConnectingProgram>>;
+pub(crate) type ProgramLook = Shared<BoxFuture<'static, ConnectingProgram>>;
 
 /// Who has made a connection, as far as that is known.
 #[derive(Debug)]
-pub struct ConnectionOrigin {
+pub(crate) struct ConnectionOrigin {
     /// The terminal that the program belongs to.
     pub terminal: Option<String>,
     /// The program. Who decides nothing by it need not wait.
@@ -73,7 +73,7 @@ pub struct ConnectionOrigin {
 
 /// The answer to a question.
 #[derive(Debug)]
-pub struct Judged {
+pub(crate) struct Judged {
     /// What is decided.
     pub verdict: Verdict,
     /// With `Dial.is_connected`: the connection.
@@ -91,7 +91,7 @@ pub(super) type Answer = (net::Verdict, Vec<Arc<OwnedFd>>);
 
 /// The net process at the other end of one question: it can be told to wait, and can take its question back.
 #[derive(Debug)]
-pub struct Asker {
+pub(crate) struct Asker {
     pub(super) number: u64,
     pub(super) answers: mpsc::Sender<Answer>,
     pub(super) withdrawn: CancellationToken,
@@ -99,20 +99,20 @@ pub struct Asker {
 
 impl Asker {
     /// Says that the verdict takes the time that a person takes.
-    pub async fn wait_for_person(&self) {
+    pub(crate) async fn wait_for_person(&self) {
         let waiting = net::Verdict { number: self.number, verdict: Some(Verdict::Waiting(Waiting {})) };
         // A process that is gone has taken its question back.
         let _ = self.answers.send((waiting, Vec::new())).await;
     }
 
     /// Resolves when the question is not asked any more: the program has gone. The end of the process drops who awaits this.
-    pub async fn withdrawn(&self) {
+    pub(crate) async fn withdrawn(&self) {
         self.withdrawn.cancelled().await;
     }
 }
 
 /// Decides about connections, and writes them down.
-pub trait ConnectionObserver: Send + Sync + fmt::Debug {
+pub(crate) trait ConnectionObserver: Send + Sync + fmt::Debug {
     /// Answers a question. An `asker` who takes its question back while a person is asked gets any answer.
     fn judge<'a>(
         &'a self,
@@ -157,7 +157,7 @@ const SHARED_LOOKS: usize = 1;
 
 /// The net processes of a gateway.
 #[derive(Debug)]
-pub struct Nets {
+pub(crate) struct Nets {
     files: NameFiles,
     authorities: Arc<Authorities>,
     observer: OnceLock<Arc<dyn ConnectionObserver>>,
@@ -167,7 +167,7 @@ pub struct Nets {
 
 impl Nets {
     /// None yet. Keys lie in this state directory.
-    pub fn new(files: NameFiles, state: &Path) -> Arc<Self> {
+    pub(crate) fn new(files: NameFiles, state: &Path) -> Arc<Self> {
         let authorities = Arc::new(Authorities::new(state, files.trusted_roots.clone()));
         let looks = Arc::new(Pool::new(LOOKS_PER_USER, SHARED_LOOKS));
         Arc::new(Self {
@@ -186,7 +186,7 @@ impl Nets {
     }
 
     /// By what TLS of the sandboxes is opened.
-    pub fn authorities(&self) -> &Arc<Authorities> {
+    pub(crate) fn authorities(&self) -> &Arc<Authorities> {
         &self.authorities
     }
 
@@ -194,14 +194,14 @@ impl Nets {
     ///
     /// # Panics
     /// When there is one already.
-    pub fn set_observer(&self, observer: Arc<dyn ConnectionObserver>) {
+    pub(crate) fn set_observer(&self, observer: Arc<dyn ConnectionObserver>) {
         self.observer
             .set(observer)
             .expect("the observer of connections is set once, by the terminals' context");
     }
 
     /// Another policy is in force.
-    pub fn policy_replaced(&self) {
+    pub(crate) fn policy_replaced(&self) {
         self.policies.send_replace(());
     }
 

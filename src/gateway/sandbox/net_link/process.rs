@@ -30,7 +30,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there is no net process.
 #[derive(Debug, thiserror::Error)]
-pub enum NetError {
+pub(crate) enum NetError {
     /// The supervisor has not answered with the listeners.
     #[error("the sandbox has no listeners of proxies")]
     Listeners,

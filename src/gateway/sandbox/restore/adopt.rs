@@ -42,7 +42,7 @@ use crate::{
 
 /// The state of a sandbox whose directory was found.
 #[derive(Debug)]
-pub enum Discovered {
+pub(crate) enum Discovered {
     /// It runs and answers.
     Alive(Box<AdoptableSandbox>),
     /// It has ended.
@@ -51,7 +51,7 @@ pub enum Discovered {
 
 /// A sandbox that has answered. Dropping this leaves it alone.
 #[derive(Debug)]
-pub struct AdoptableSandbox {
+pub(crate) struct AdoptableSandbox {
     /// Its record.
     pub state: SandboxState,
     /// Its terminals.
@@ -79,7 +79,7 @@ enum DiscoveredGate {
 ///
 /// # Errors
 /// [`SandboxAdoptError`]: it may live, and is as it was.
-pub async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError> {
+pub(crate) async fn discover(directory: &Path) -> Result<Discovered, SandboxAdoptError> {
     let socket = match stale::dial(directory) {
         Ok(socket) => socket,
         // The socket was removed: it is made before the record, and before anything runs.
@@ -149,7 +149,7 @@ fn has_processes(directory: &Path) -> bool {
 impl AdoptableSandbox {
     /// Makes the sandbox this gateway's, for this user. From here on it ends when its supervisor is lost. The
     /// listeners, by terminal id, get the events since the terminals were listed.
-    pub fn adopt(
+    pub(crate) fn adopt(
         self,
         host: &Arc<Host>,
         uid: u32,

@@ -17,7 +17,7 @@ use crate::{
 
 /// Why a sandbox that may be alive is not adopted.
 #[derive(Debug, thiserror::Error)]
-pub enum SandboxAdoptError {
+pub(crate) enum SandboxAdoptError {
     /// Its record cannot be read.
     #[error(transparent)]
     State(#[from] SandboxStateError),
@@ -47,7 +47,7 @@ impl SandboxAdoptError {
 
 /// A terminal that a supervisor holds.
 #[derive(Debug)]
-pub struct DiscoveredTerminal {
+pub(crate) struct DiscoveredTerminal {
     /// Its id.
     pub id: String,
     /// The metadata that the gateway stored when it spawned the terminal.

@@ -1,5 +1,5 @@
 //! Sandboxes that an earlier gateway has started: adopted when they live, removed when they do not.
 
-pub mod adopt;
-pub mod handshake;
-pub mod stale;
+pub(crate) mod adopt;
+pub(crate) mod handshake;
+pub(crate) mod stale;

@@ -53,7 +53,7 @@ pub enum RemoveStaleError {
 ///
 /// # Errors
 /// [`RemoveStaleError`]: the directory is still there.
-pub fn remove(directory: &Path) -> Result<(), RemoveStaleError> {
+pub(crate) fn remove(directory: &Path) -> Result<(), RemoveStaleError> {
     // Without a record the launch had started no process; a damaged one does not say what there is.
     let cgroup = match (sandbox_state::read(directory), directory.file_name()) {
         (Ok(state), _) => state.cgroup,

@@ -13,13 +13,13 @@ use crate::sys::rights::Rights;
 /// The home of a caller. A caller with this process's user has this process's `HOME`, all others that of the user database.
 /// Blocks as long as the database does.
 #[must_use]
-pub fn home_of(uid: u32) -> Option<PathBuf> {
+pub(crate) fn home_of(uid: u32) -> Option<PathBuf> {
     own_home(uid).or_else(|| listed_home(uid))
 }
 
 /// The home of a user of the host that a directory is or holds. `uid` is the caller's.
 #[must_use]
-pub fn home_in(directory: &Path, uid: u32) -> Option<PathBuf> {
+pub(crate) fn home_in(directory: &Path, uid: u32) -> Option<PathBuf> {
     homes(uid).into_iter().find(|home| home.starts_with(directory))
 }
 

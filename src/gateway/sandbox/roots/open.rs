@@ -143,7 +143,7 @@ pub(super) const SYSTEM: [&str; 17] = [
 
 /// Whose a directory must be that is worked in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ownership {
+pub(crate) enum Ownership {
     /// The caller's.
     Callers,
     /// Anybody's: what the caller may do there is what its modes say.
@@ -164,7 +164,7 @@ pub fn open(path: &Path, role: RootRole, caller: &Rights, governing: &Governing)
 ///
 /// # Errors
 /// [`RootError`]: nothing was made, nothing is kept open.
-pub fn open_owned(
+pub(crate) fn open_owned(
     path: &Path,
     role: RootRole,
     caller: &Rights,

@@ -30,7 +30,7 @@ const MAX_LINKS: u32 = 40;
 const READ_BYTES: usize = 8 << 10;
 
 /// An object's device and inode.
-pub type ObjectId = (u64, u64);
+pub(crate) type ObjectId = (u64, u64);
 
 /// One object on the path: a directory, a symbolic link, or the final object.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub struct PathWalk {
 ///
 /// # Errors
 /// Walks by lstat(2) and readlink(2). A way that leads nowhere, or nowhere that this process can see, ends there.
-pub fn walk(path: &Path) -> io::Result<PathWalk> {
+pub(crate) fn walk(path: &Path) -> io::Result<PathWalk> {
     let root = PathBuf::from("/");
     let mut walk = PathWalk { steps: vec![step(root.clone())?], real: root.clone(), exists: true };
     let mut left: Vec<OsString> = Vec::new();
@@ -249,7 +249,7 @@ impl FilesystemLocation {
 }
 
 /// Opens an object with `O_PATH`. A symbolic link is opened itself.
-pub fn open(path: &Path) -> Result<OwnedFd, Errno> {
+pub(crate) fn open(path: &Path) -> Result<OwnedFd, Errno> {
     openat(AT_FDCWD, path, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())
 }
 

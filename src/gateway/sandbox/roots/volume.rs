@@ -18,10 +18,10 @@ use super::{
 use crate::sys::rights::Rights;
 
 /// The most that a session takes; more are covered.
-pub const MAX_VOLUMES: usize = 16;
+pub(super) const MAX_VOLUMES: usize = 16;
 
 /// File systems by which the kernel shows itself, its processes and devices.
-pub const KERNEL_FILESYSTEMS: [&str; 24] = [
+pub(crate) const KERNEL_FILESYSTEMS: [&str; 24] = [
     "proc",
     "sysfs",
     "devtmpfs",
@@ -49,12 +49,12 @@ pub const KERNEL_FILESYSTEMS: [&str; 24] = [
 ];
 
 /// File systems in memory: below a directory of the system they are what the machine does now, or secrets of a container.
-pub const MEMORY_FILESYSTEMS: [&str; 2] = ["tmpfs", "ramfs"];
+pub(crate) const MEMORY_FILESYSTEMS: [&str; 2] = ["tmpfs", "ramfs"];
 /// What the machine does now.
 const MACHINE: [&str; 5] = ["/proc", "/sys", "/dev", "/run", "/var/run"];
 
 /// Where the machine keeps what it does now, with what is in memory there: `/dev/shm`, the run directories of users.
-pub fn machines_locations(mounts: &MountTable) -> Vec<FilesystemLocation> {
+pub(crate) fn machines_locations(mounts: &MountTable) -> Vec<FilesystemLocation> {
     let own = MACHINE.iter().filter_map(|place| location_of(mounts, Path::new(place)));
     let is_in_memory = |mount: &&MountEntry| MEMORY_FILESYSTEMS.iter().any(|kind| mount.filesystem == *kind);
     let below = MACHINE.iter().flat_map(|place| mounts.mounted_below(Path::new(place))).filter(is_in_memory);
@@ -70,7 +70,7 @@ fn location_of(mounts: &MountTable, place: &Path) -> Option<FilesystemLocation> 
 ///
 /// # Errors
 /// [`RootError::Mounts`]: it cannot be found out what is mounted.
-pub fn volumes_below(
+pub(crate) fn volumes_below(
     roots: &[Root],
     caller: &Rights,
     governing: &Governing,

@@ -2,7 +2,7 @@
 
 /// A processor architecture for which there is a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arch {
+pub(crate) enum Arch {
     /// 64-bit x86.
     X86_64,
     /// 64-bit ARM.
@@ -12,7 +12,7 @@ pub enum Arch {
 impl Arch {
     /// The architecture that this program was built for; `None` when there is no filter for it.
     #[must_use]
-    pub const fn native() -> Option<Self> {
+    pub(crate) const fn native() -> Option<Self> {
         if cfg!(target_arch = "x86_64") {
             Some(Self::X86_64)
         } else if cfg!(target_arch = "aarch64") {

@@ -8,12 +8,12 @@
 //! The tables have a reason for each entry: `conditional` compares arguments, `unimplemented` and `forbidden` only the
 //! call's number, and `families` lists the sockets that there may be. docs/confinement.md shows them. `notified` has what the gate evaluates.
 
-pub mod arch;
+pub(crate) mod arch;
 mod bytecode;
 mod conditional;
 mod families;
 mod forbidden;
-pub mod notified;
+pub(crate) mod notified;
 mod table;
 mod unimplemented;
 
@@ -23,7 +23,7 @@ use notified::Listener;
 
 /// Whether memory without a name may become a program: memfd_create(2) without `MFD_NOEXEC_SEAL`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnonymousPrograms {
+pub(crate) enum AnonymousPrograms {
     /// As the kernel does it.
     Allowed,
     /// The seal is demanded, with which nothing makes the file executable.
@@ -33,7 +33,7 @@ pub enum AnonymousPrograms {
 /// The program: `struct sock_filter`s in native byte order, ready for seccomp(2). Where calls are notified, the listener must be
 /// installed with it.
 #[must_use]
-pub fn program(machine: Arch, anonymous: AnonymousPrograms, listener: Listener<'_>) -> Vec<u8> {
+pub(crate) fn program(machine: Arch, anonymous: AnonymousPrograms, listener: Listener<'_>) -> Vec<u8> {
     let mut filter = FilterBuilder::default();
     filter.push(LOAD, 0, 0, OFFSET_ARCH);
     // Calls of another architecture have other numbers, which this filter does not know.

@@ -13,7 +13,7 @@ use crate::wire::gate::NONCE_BYTES;
 
 /// Who is notified of calls.
 #[derive(Debug, Clone, Copy)]
-pub enum Listener<'a> {
+pub(crate) enum Listener<'a> {
     /// Nobody.
     None,
     /// The supervisor, which is under the filter itself.
@@ -24,18 +24,18 @@ pub enum Listener<'a> {
 
 /// What the supervisor has in the unused registers of its own calls, and of a command's first exec, which was evaluated as the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExecNonce([u8; NONCE_BYTES]);
+pub(crate) struct ExecNonce([u8; NONCE_BYTES]);
 
 impl ExecNonce {
     /// Makes a nonce of random bytes that no other process knows.
     #[must_use]
-    pub fn new(bytes: [u8; NONCE_BYTES]) -> Self {
+    pub(crate) fn new(bytes: [u8; NONCE_BYTES]) -> Self {
         Self(bytes)
     }
 
     /// The bytes, for the supervisor.
     #[must_use]
-    pub fn bytes(&self) -> &[u8; NONCE_BYTES] {
+    pub(crate) fn bytes(&self) -> &[u8; NONCE_BYTES] {
         &self.0
     }
 

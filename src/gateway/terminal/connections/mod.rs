@@ -2,10 +2,10 @@
 //!
 //! From the lowest to the highest: `questions`, `attempt`, `tls`, `connections`, and above them what is done for one kind of question.
 
-pub mod attempt;
+pub(super) mod attempt;
 #[expect(clippy::module_inception, reason = "the story of all of them")]
-pub mod connections;
-pub mod questions;
-pub mod signatures;
+pub(super) mod connections;
+pub(super) mod questions;
+pub(super) mod signatures;
 mod sockets;
 mod tls;

@@ -1,4 +1,4 @@
 //! What the gate of a sandbox asks about execs, and what it reports.
 
-pub mod questions;
-pub mod reports;
+pub(super) mod questions;
+pub(super) mod reports;

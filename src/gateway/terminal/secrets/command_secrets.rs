@@ -28,7 +28,7 @@ const OPEN_TO_ALL: u32 = 0o006;
 /// A command cannot have a secret.
 #[derive(Debug, thiserror::Error)]
 #[error("secret {name:?} cannot be given to the command")]
-pub struct SecretError {
+pub(crate) struct SecretError {
     /// The secret's name.
     pub name: String,
     /// What is wrong with it.
@@ -38,7 +38,7 @@ pub struct SecretError {
 
 /// What is wrong with a secret's file, or with the value in it.
 #[derive(Debug, thiserror::Error)]
-pub enum SecretFault {
+pub(crate) enum SecretFault {
     /// open(2).
     #[error("its file cannot be opened")]
     Open(#[source] io::Error),
@@ -64,7 +64,7 @@ pub enum SecretFault {
 
 impl SecretFault {
     /// The kernel's number for it, where it was the kernel that refused.
-    pub fn errno(&self) -> Option<i32> {
+    pub(crate) fn errno(&self) -> Option<i32> {
         match self {
             Self::Open(cause) | Self::Read(cause) => cause.raw_os_error(),
             Self::NotAFile | Self::OpenToAll(_) | Self::Nul | Self::TotalTooLarge(_) | Self::Mask(_) => None,

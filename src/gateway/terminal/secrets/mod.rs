@@ -1,5 +1,5 @@
 //! Secrets: their values for commands, and their redaction from records and answers.
 
-pub mod command_secrets;
-pub mod redact;
-pub mod redactor;
+pub(crate) mod command_secrets;
+pub(crate) mod redact;
+pub(crate) mod redactor;

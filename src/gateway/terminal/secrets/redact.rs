@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Takes secret values out of a record of a command.
-pub fn redact_secrets(record: &mut Record, masker: &Masker) {
+pub(crate) fn redact_secrets(record: &mut Record, masker: &Masker) {
     match record {
         Record::Decision(decision) => {
             mask_texts(&mut decision.command.argv, &mut decision.command.cut_bytes, masker);
@@ -42,10 +42,10 @@ pub fn redact_secrets(record: &mut Record, masker: &Masker) {
 const CUT_ARGUMENTS_MIN_BYTES: usize = 2_048;
 
 /// What stands where a line is not written.
-pub const REDACTED: &str = "(not written: a secret that may be in it cannot be read)";
+pub(crate) const REDACTED: &str = "(not written: a secret that may be in it cannot be read)";
 
 /// Takes everything out of a record of a command that a caller wrote: which request it was, the digest says.
-pub fn redact_all(record: &mut Record) {
+pub(crate) fn redact_all(record: &mut Record) {
     match record {
         Record::Decision(decision) => {
             redact_texts(&mut decision.command.argv, &mut decision.command.cut_bytes);

@@ -1,5 +1,5 @@
 //! Kept shells: a line is asked about, typed, followed to its end.
 
 mod driver;
-pub mod run_line;
-pub mod running_line;
+pub(super) mod run_line;
+pub(super) mod running_line;

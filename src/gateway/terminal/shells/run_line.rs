@@ -35,7 +35,7 @@ use crate::{
 
 /// What a line does while another one runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenBusy {
+pub(crate) enum WhenBusy {
     /// It is refused.
     Refuse,
     /// It waits.
@@ -44,7 +44,7 @@ pub enum WhenBusy {
 
 /// A line to be run.
 #[derive(Debug)]
-pub struct NewLine {
+pub(crate) struct NewLine {
     /// Not empty, not too long, no NUL.
     pub line: String,
     /// See [`WhenBusy`].
@@ -59,7 +59,7 @@ pub struct NewLine {
 
 /// What a kept shell does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ShellActivity {
+pub(crate) enum ShellActivity {
     /// It is at its prompt.
     Idle,
     /// A line runs, or something that others have typed.
@@ -72,7 +72,7 @@ pub enum ShellActivity {
 
 /// A kept shell at this moment.
 #[derive(Debug)]
-pub struct ShellStatus {
+pub(crate) struct ShellStatus {
     /// What it does.
     pub activity: ShellActivity,
     /// The directory that it named last; empty: none.
@@ -90,7 +90,7 @@ fn shell_of(terminal: &Terminal) -> Result<&KeptShell, OperationError> {
 
 impl Terminals {
     /// Runs a line. Returns when the shell is about to begin it.
-    pub async fn run_line(
+    pub(crate) async fn run_line(
         self: &Arc<Self>,
         terminal: &Arc<Terminal>,
         new: NewLine,
@@ -223,7 +223,7 @@ impl Terminals {
 
 impl Terminal {
     /// Writes to what a line runs.
-    pub async fn write_line_input(
+    pub(crate) async fn write_line_input(
         &self,
         line_id: &str,
         data: prost::bytes::Bytes,
@@ -236,7 +236,7 @@ impl Terminal {
     }
 
     /// Sends SIGINT to what runs in the foreground of a kept shell.
-    pub async fn interrupt_line(&self) -> Result<(), OperationError> {
+    pub(crate) async fn interrupt_line(&self) -> Result<(), OperationError> {
         let shell = shell_of(self)?;
         let sandbox = self.running().await?;
         self.recorder.record_or_count(&records::signal_sent(self.subject(), libc::SIGINT));
@@ -249,7 +249,7 @@ impl Terminal {
     }
 
     /// What a kept shell does.
-    pub async fn shell_status(self: &Arc<Self>) -> Result<ShellStatus, OperationError> {
+    pub(crate) async fn shell_status(self: &Arc<Self>) -> Result<ShellStatus, OperationError> {
         let shell = shell_of(self)?;
         let line_id = shell.line_id();
         let activity = match self.wait_settled().await {

@@ -18,7 +18,7 @@ use crate::{
 
 /// What makes the answer to a line doubtful.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LineDoubt {
+pub(crate) enum LineDoubt {
     /// Marks did not come.
     MarksMissing,
     /// Marks came that the shell cannot have written, or too many.
@@ -33,7 +33,7 @@ pub enum LineDoubt {
 
 /// How the end of a line was found.
 #[derive(Debug, Clone, PartialEq)]
-pub enum LineEnding {
+pub(crate) enum LineEnding {
     /// The shell has answered, with this exit status.
     Confirmed(u8),
     /// The shell waits for input, and nothing came for the time that the caller gave.
@@ -44,7 +44,7 @@ pub enum LineEnding {
 
 /// The end of a line.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LineEnd {
+pub(crate) struct LineEnd {
     /// How it was found.
     pub ending: LineEnding,
     /// Where its output starts in the terminal's.
@@ -71,7 +71,7 @@ pub(in crate::terminal) struct LineProgress {
 
 /// What happens while a line runs, in order.
 #[derive(Debug)]
-pub enum LineEvent {
+pub(crate) enum LineEvent {
     /// The shell has begun it.
     Started {
         /// Names it for input.
@@ -89,7 +89,7 @@ pub enum LineEvent {
 
 /// Following a line failed. The line goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum FollowLineError {
+pub(crate) enum FollowLineError {
     /// Its output cannot be read.
     #[error(transparent)]
     Read(#[from] OutputReadError),
@@ -100,7 +100,7 @@ pub enum FollowLineError {
 
 /// A line that runs.
 #[derive(Debug)]
-pub struct RunningLine {
+pub(crate) struct RunningLine {
     terminal: Arc<Terminal>,
     id: String,
     progress: watch::Receiver<LineProgress>,
@@ -125,7 +125,7 @@ impl RunningLine {
     ///
     /// # Errors
     /// [`FollowLineError`].
-    pub async fn next(&mut self) -> Result<Option<LineEvent>, FollowLineError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<LineEvent>, FollowLineError> {
         while !self.is_over {
             let now = self.progress.borrow_and_update().clone();
             if let Some(offset) = now.start {

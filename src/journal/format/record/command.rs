@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::byte_text;
 
 /// The most bytes of a command that a record holds; the request's digest covers all of it.
-pub const MAX_COMMAND_BYTES: usize = 32 * 1024;
+pub(super) const MAX_COMMAND_BYTES: usize = 32 * 1024;
 
 /// A command, as far as it fits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -149,7 +149,7 @@ fn is_pattern(bare: &str, value: &str) -> bool {
 }
 
 /// Whether text that is only data here holds something that a shell would run where it takes the text for code.
-pub fn holds_substitution(text: &str) -> bool {
+pub(crate) fn holds_substitution(text: &str) -> bool {
     let mut bytes = text.bytes().peekable();
     while let Some(byte) = bytes.next() {
         match byte {

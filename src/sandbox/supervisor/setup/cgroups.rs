@@ -19,7 +19,7 @@ use super::{
     PlanDescriptors, StageError, V1JoinFd,
     new_root::{NO_SUID_NO_DEV, NewRoot},
 };
-pub use crate::wire::launch::SUPERVISOR_LEAF;
+pub(crate) use crate::wire::launch::SUPERVISOR_LEAF;
 use crate::{
     cgroup::{CgroupDirectory, Hierarchy},
     proto::supervisor::{Identity, Stage},
@@ -35,7 +35,7 @@ const V2_FILES: [&str; 4] = [".", "cgroup.procs", "cgroup.threads", "cgroup.subt
 const V1_FILES: [&str; 3] = [".", "cgroup.procs", "tasks"];
 
 /// Opens the `tasks` files of all v1 cgroups.
-pub fn open_v1_join_fds(descriptors: &PlanDescriptors) -> Result<Vec<V1JoinFd>, StageError> {
+pub(crate) fn open_v1_join_fds(descriptors: &PlanDescriptors) -> Result<Vec<V1JoinFd>, StageError> {
     let v1 = descriptors
         .directories
         .iter()
@@ -51,7 +51,7 @@ pub fn open_v1_join_fds(descriptors: &PlanDescriptors) -> Result<Vec<V1JoinFd>, 
 }
 
 /// Joins the v1 cgroups. Writing `tasks` moves the own thread without the global lock that `cgroup.procs` takes.
-pub fn join_v1_cgroups(descriptors: Vec<V1JoinFd>) -> Result<(), StageError> {
+pub(crate) fn join_v1_cgroups(descriptors: Vec<V1JoinFd>) -> Result<(), StageError> {
     for descriptor in descriptors {
         nix::unistd::write(&descriptor.tasks, b"0")
             .map_err(StageError::of_step(Stage::SupervisorCgroup, descriptor.index))?;
@@ -60,13 +60,13 @@ pub fn join_v1_cgroups(descriptors: Vec<V1JoinFd>) -> Result<(), StageError> {
 }
 
 /// The v2 cgroup that the supervisor is cloned into.
-pub fn v2_cgroup(descriptors: &PlanDescriptors) -> Option<BorrowedFd<'_>> {
+pub(crate) fn v2_cgroup(descriptors: &PlanDescriptors) -> Option<BorrowedFd<'_>> {
     let v2 = descriptors.directories.iter().find(|directory| directory.hierarchy == Hierarchy::V2)?;
     Some(v2.descriptor.as_fd())
 }
 
 /// Moves a supervisor that could not be cloned into its v2 cgroup there, before it has done anything.
-pub fn move_into_v2_cgroup(descriptors: &PlanDescriptors, supervisor: Pid) -> Result<(), StageError> {
+pub(crate) fn move_into_v2_cgroup(descriptors: &PlanDescriptors, supervisor: Pid) -> Result<(), StageError> {
     for (index, directory) in descriptors.directories.iter().enumerate() {
         if directory.hierarchy == Hierarchy::V2 {
             let processes = Path::new("cgroup.procs");
@@ -80,7 +80,7 @@ pub fn move_into_v2_cgroup(descriptors: &PlanDescriptors, supervisor: Pid) -> Re
 /// Moves the supervisor to its leaf, because a cgroup with processes cannot enable controllers for its children
 /// (cgroups(7), "no internal processes"). The root of its cgroup namespace stays the sandbox's cgroup: with
 /// `nsdelegate` no process can be cloned outside of the namespace's root.
-pub fn move_to_supervisor_leaf(descriptors: &PlanDescriptors) -> Result<(), StageError> {
+pub(crate) fn move_to_supervisor_leaf(descriptors: &PlanDescriptors) -> Result<(), StageError> {
     for (index, directory) in descriptors.directories.iter().enumerate() {
         if directory.hierarchy == Hierarchy::V2 && !directory.controllers.is_empty() {
             let step = StageError::of_step(Stage::SupervisorCgroup, index);
@@ -104,7 +104,7 @@ fn move_to_leaf(directory: BorrowedFd<'_>) -> Result<(), Errno> {
 
 /// Lets a supervisor with a subordinate id make leaves in cgroups that stay its user's, by their group. Its own leaf becomes the
 /// user's, so that the launcher can clone a gate into it.
-pub fn share_with_owner(descriptors: &PlanDescriptors, ids: &Identity) -> Result<(), StageError> {
+pub(crate) fn share_with_owner(descriptors: &PlanDescriptors, ids: &Identity) -> Result<(), StageError> {
     let user = (Uid::from_raw(ids.command_uid), Gid::from_raw(ids.command_gid));
     for (index, directory) in descriptors.directories.iter().enumerate() {
         let step = StageError::of_step(Stage::SupervisorCgroup, index);

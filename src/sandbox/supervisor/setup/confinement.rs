@@ -53,7 +53,7 @@ const SUPERVISOR_CAPABILITIES: [Capability; 3] =
     [Capability::CAP_SETUID, Capability::CAP_SETGID, Capability::CAP_KILL];
 
 /// Locks the secure bits and drops every capability but the supervisor's own.
-pub fn drop_privileges(ids: &Identity) -> Result<(), StageError> {
+pub(super) fn drop_privileges(ids: &Identity) -> Result<(), StageError> {
     credentials::lock_secure_bits().map_err(StageError::of_step(Stage::Capabilities, 0))?;
     let kept: &[Capability] = if ids.separate_ids { &SUPERVISOR_CAPABILITIES } else { &[] };
     // The library does not return the errno, but errno is still that of the failed call.
@@ -62,19 +62,19 @@ pub fn drop_privileges(ids: &Identity) -> Result<(), StageError> {
 
 /// What landlock will allow, made while the supervisor can still reach what it is about.
 #[derive(Debug)]
-pub struct LandlockRules {
+pub(super) struct LandlockRules {
     rules: Ruleset,
     abi: u32,
 }
 
 impl LandlockRules {
     /// Kept open until the rules are in force.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.rules.descriptor()
     }
 
     /// Puts them in force. Returns the ABI.
-    pub fn enforce(self) -> Result<u32, StageError> {
+    pub(super) fn enforce(self) -> Result<u32, StageError> {
         self.rules.enforce().map_err(|errno| StageError::new(Stage::Landlock, errno))?;
         Ok(self.abi)
     }
@@ -82,7 +82,7 @@ impl LandlockRules {
 
 /// The rules of landlock: only what the plan mounts writable can be written, even if a mount is changed, and where the plan
 /// lists what may be executed nothing else can. They are about the objects that were mounted.
-pub fn landlock_rules(
+pub(super) fn landlock_rules(
     plan: &SandboxPlan,
     view: &NewRoot,
     directories: &[CgroupDirectory],
@@ -192,7 +192,7 @@ fn allow_object(rules: &Ruleset, object: BorrowedFd<'_>, rights: FileRights) -> 
 }
 
 /// Installs the plan's seccomp filter, if it has one. Returns the listener for the gate, or for the supervisor itself, if there is one.
-pub fn install_seccomp(plan: &SandboxPlan) -> Result<Option<OwnedFd>, StageError> {
+pub(super) fn install_seccomp(plan: &SandboxPlan) -> Result<Option<OwnedFd>, StageError> {
     let installed = match &plan.seccomp {
         Some(filter) if filter.enabled && has_gate(plan) => {
             seccomp::install_with_listener(&filter.program).map(Some)
@@ -207,7 +207,7 @@ pub fn install_seccomp(plan: &SandboxPlan) -> Result<Option<OwnedFd>, StageError
 }
 
 /// What lets the supervisor's own calls pass the plan's filter.
-pub fn nonce_of(plan: &SandboxPlan) -> Option<CallNonce> {
+pub(super) fn nonce_of(plan: &SandboxPlan) -> Option<CallNonce> {
     let bytes: [u8; NONCE_BYTES] = plan.seccomp.as_ref()?.exec_nonce.as_ref().try_into().ok()?;
     let mut words =
         bytes.as_chunks::<{ size_of::<usize>() }>().0.iter().map(|word| usize::from_ne_bytes(*word));
@@ -223,7 +223,7 @@ const SUPERVISOR_CAPABILITY_BITS: u64 = 1 << 5 | 1 << 6 | 1 << 7;
 const DUMPABLE: usize = 100;
 
 /// The supervisor's cgroup as the host names it. Must be read before the supervisor has its own cgroup namespace.
-pub fn read_cgroup() -> Result<String, StageError> {
+pub(super) fn read_cgroup() -> Result<String, StageError> {
     let text = file::read_at(AT_FDCWD, Path::new("/proc/self/cgroup"))
         .map_err(StageError::of(Stage::EffectiveConfinement))?;
     let text = String::from_utf8_lossy(&text);
@@ -233,7 +233,7 @@ pub fn read_cgroup() -> Result<String, StageError> {
 
 /// Compares the kernel's state with the plan, and returns what is in force. Less than was planned is an error, and there is no
 /// sandbox.
-pub fn read_back(
+pub(super) fn read_back(
     plan: &SandboxPlan,
     ids: &Identity,
     landlock_abi: u32,

@@ -25,12 +25,12 @@ use crate::{
 };
 
 /// What the launcher says of the id maps: they are written, or the process is to write the only one that it may.
-pub const MAPS_WRITTEN: u8 = 1;
+pub(crate) const MAPS_WRITTEN: u8 = 1;
 /// See [`MAPS_WRITTEN`].
-pub const WRITE_OWN_MAP: u8 = 2;
+pub(crate) const WRITE_OWN_MAP: u8 = 2;
 
 /// Waits for the launcher's id maps, or writes the only one that an ordinary user may. Returns the ids that there are.
-pub fn await_id_maps(ids: &Identity, permission: &OwnedFd) -> Result<Identity, StageError> {
+pub(crate) fn await_id_maps(ids: &Identity, permission: &OwnedFd) -> Result<Identity, StageError> {
     let mut byte = [0];
     loop {
         match nix::unistd::read(permission, &mut byte) {
@@ -54,7 +54,7 @@ pub fn await_id_maps(ids: &Identity, permission: &OwnedFd) -> Result<Identity, S
 }
 
 /// The ids where there is but one: the user's.
-pub fn one_id(ids: &Identity) -> Identity {
+pub(crate) fn one_id(ids: &Identity) -> Identity {
     Identity {
         supervisor_host_uid: ids.command_host_uid,
         supervisor_host_gid: ids.command_host_gid,
@@ -68,7 +68,7 @@ pub fn one_id(ids: &Identity) -> Identity {
 }
 
 /// Replaces the host's groups and ids by those of the namespace's root.
-pub fn become_root_of_namespace(ids: &Identity) -> Result<(), StageError> {
+pub(crate) fn become_root_of_namespace(ids: &Identity) -> Result<(), StageError> {
     if ids.privileged {
         // Its commands have the same groups.
         let members = ids.groups.iter().filter(|group| group.member);
@@ -83,7 +83,7 @@ pub fn become_root_of_namespace(ids: &Identity) -> Result<(), StageError> {
 /// Forbids further user namespaces, and so all namespaces to processes without capabilities; then makes the
 /// supervisor non-dumpable. Where there is but one id, it first enters a second user namespace, in which the user has
 /// its own id and no power over what the first has set up.
-pub fn forbid_nested_namespaces(ids: &Identity, view: &NewRoot) -> Result<(), StageError> {
+pub(crate) fn forbid_nested_namespaces(ids: &Identity, view: &NewRoot) -> Result<(), StageError> {
     let stage = |index| StageError::of_step(Stage::NestedNamespaces, index);
     let proc =
         view.proc.as_ref().map(AsFd::as_fd).ok_or(StageError::new(Stage::NestedNamespaces, Errno::ENOENT))?;
@@ -108,7 +108,7 @@ const MAX_PENDING_SIGNALS_PER_USER: u64 = 65_536;
 const INOTIFY_DIVISOR: u64 = 4;
 
 /// In the launcher: limits what the new user namespace may charge to its creator.
-pub fn limit_namespace() -> Result<(), Errno> {
+pub(crate) fn limit_namespace() -> Result<(), Errno> {
     limit_pending_signals(MAX_PENDING_SIGNALS_PER_USER)
 }
 
@@ -119,7 +119,7 @@ pub fn limit_namespace() -> Result<(), Errno> {
 ///
 /// With a range of host ids each sandbox is a user of its own. An ordinary user's sandboxes are all charged to that
 /// user, so each may have a part. Only lowers what was inherited.
-pub fn limit_sandbox(ids: &Identity, view: &NewRoot) -> Result<(), StageError> {
+pub(crate) fn limit_sandbox(ids: &Identity, view: &NewRoot) -> Result<(), StageError> {
     let step = |index| StageError::of_step(Stage::NestedNamespaces, index);
     limit_pending_signals(MAX_PENDING_SIGNALS).map_err(step(6))?;
     if ids.privileged {

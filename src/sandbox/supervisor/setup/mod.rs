@@ -3,11 +3,11 @@
 //! Each step succeeds, or ends the process with its stage, index and errno: there is no partial sandbox. The plan
 //! says what is done, in the order of the stages.
 
-pub mod cgroups;
+pub(super) mod cgroups;
 mod confinement;
-pub mod identity;
-pub mod network;
-pub mod new_root;
+pub(super) mod identity;
+pub(super) mod network;
+pub(super) mod new_root;
 
 use std::{
     collections::VecDeque,
@@ -24,7 +24,7 @@ use nix::{
     sys::stat::{Mode, umask},
 };
 
-pub use self::identity::one_id;
+pub(super) use self::identity::one_id;
 pub(crate) use self::identity::{MAPS_WRITTEN, WRITE_OWN_MAP};
 use self::{
     confinement::{GateHandover, LandlockRules},
@@ -47,7 +47,7 @@ const EXIT_LAUNCHER_GONE: i32 = 74;
 
 /// What connects the supervisor with its launcher, and with the gate that the launcher will make.
 #[derive(Debug)]
-pub struct LaunchSockets {
+pub(super) struct LaunchSockets {
     /// Readable when the id maps are written.
     pub permission: OwnedFd,
     /// For the result.
@@ -58,7 +58,7 @@ pub struct LaunchSockets {
 
 /// Who has made the network namespace of the supervisor.
 #[derive(Debug)]
-pub enum NetworkMaker {
+pub(super) enum NetworkMaker {
     /// The launcher, before the clone: only it has power over the namespace. It has prepared it for the plan.
     Launcher(PreparedNames),
     /// The clone, for the supervisor's user namespace; or nobody, and it is the host's.
@@ -67,7 +67,7 @@ pub enum NetworkMaker {
 
 /// How names are found in a network namespace that the launcher has prepared.
 #[derive(Debug)]
-pub struct PreparedNames {
+pub(super) struct PreparedNames {
     /// With proxies: whether names have addresses.
     pub addresses: NameAddresses,
     /// Without proxies: the socket at which names are refused.
@@ -80,7 +80,7 @@ impl PreparedNames {
     ///
     /// # Errors
     /// [`StageError`] of the loopback.
-    pub fn prepare(plan: &SandboxPlan, command_gid: u32) -> Result<Self, StageError> {
+    pub(super) fn prepare(plan: &SandboxPlan, command_gid: u32) -> Result<Self, StageError> {
         let ports = network::give_low_ports(plan, command_gid);
         let addresses = match network::has_proxies(plan)? {
             true => network::add_name_addresses(ports),
@@ -91,7 +91,7 @@ impl PreparedNames {
 }
 
 /// Sets the sandbox up and continues as its supervisor.
-pub fn run(
+pub(super) fn run(
     plan: &SandboxPlan,
     identity: &Identity,
     descriptors: PlanDescriptors,
@@ -272,7 +272,7 @@ fn replace_standard_descriptors() -> Result<(), StageError> {
 }
 
 /// The step of [`Stage::Identity`] that sets the supervisor's OOM score.
-pub const OOM_SCORE_STEP: usize = 3;
+pub(super) const OOM_SCORE_STEP: usize = 3;
 
 /// A failed step. It carries no text: the gateway formats the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -383,7 +383,7 @@ impl From<V1JoinFd> for OwnedFd {
 
 /// The plan's descriptors, by purpose.
 #[derive(Debug)]
-pub struct PlanDescriptors {
+pub(super) struct PlanDescriptors {
     /// The control listener.
     pub listener: OwnedFd,
     /// The file of its socket, if the sandbox is to know when that is unlinked.
@@ -409,13 +409,13 @@ pub struct PlanDescriptors {
 }
 
 /// Whether the plan has a gate.
-pub fn has_gate(plan: &SandboxPlan) -> bool {
+pub(super) fn has_gate(plan: &SandboxPlan) -> bool {
     plan.gate.is_some_and(|gate| gate.enabled)
 }
 
 impl PlanDescriptors {
     /// Assigns the received descriptors to their purposes. Their number must be exactly what the plan says.
-    pub fn from_plan(plan: &SandboxPlan, descriptors: Vec<OwnedFd>) -> Result<Self, StageError> {
+    pub(super) fn from_plan(plan: &SandboxPlan, descriptors: Vec<OwnedFd>) -> Result<Self, StageError> {
         let mut rest = VecDeque::from(descriptors);
         let listener = rest.pop_front().ok_or_else(StageError::malformed_plan)?;
         let socket_file = match plan.without_gateway {

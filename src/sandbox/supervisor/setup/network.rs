@@ -25,7 +25,7 @@ const LISTENERS_STEP: usize = 1;
 
 /// Whether the calling process's network namespace has addresses for names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NameAddresses {
+pub(crate) enum NameAddresses {
     /// It has a route for them, and every port may be bound.
     Ready,
     /// Programs that know no proxy reach nothing: `/proc/sys` cannot be written here.
@@ -34,7 +34,7 @@ pub enum NameAddresses {
 
 /// Gives the calling process's network namespace the addresses that stand for names. Needs `CAP_NET_ADMIN` over it. Their ports are bound
 /// later, by a process without privilege.
-pub fn add_name_addresses(ports: LowPorts) -> NameAddresses {
+pub(crate) fn add_name_addresses(ports: LowPorts) -> NameAddresses {
     match (ports, loopback::add_local(address::SYNTHETIC_NETWORK, address::SYNTHETIC_PREFIX)) {
         (LowPorts::Everybody, Ok(())) => NameAddresses::Ready,
         (LowPorts::Everybody | LowPorts::Privileged, _) => NameAddresses::Missing,
@@ -42,7 +42,7 @@ pub fn add_name_addresses(ports: LowPorts) -> NameAddresses {
 }
 
 /// Whether the plan has proxies. In the host's network they would be everybody's.
-pub fn has_proxies(plan: &SandboxPlan) -> Result<bool, StageError> {
+pub(crate) fn has_proxies(plan: &SandboxPlan) -> Result<bool, StageError> {
     match (plan.proxy.as_ref().is_some_and(|proxy| proxy.enabled), plan.own_network) {
         (true, false) => Err(StageError::malformed_plan()),
         (is_enabled, _) => Ok(is_enabled),
@@ -99,7 +99,7 @@ const SOCKET_STEP: usize = 2;
 ///
 /// # Errors
 /// [`StageError`] of the loopback.
-pub fn open_refusing_resolver(plan: &SandboxPlan) -> Result<Option<OwnedFd>, StageError> {
+pub(crate) fn open_refusing_resolver(plan: &SandboxPlan) -> Result<Option<OwnedFd>, StageError> {
     if !plan.own_network || has_proxies(plan)? {
         return Ok(None);
     }
@@ -125,7 +125,7 @@ const PING_GROUPS: &str = "/proc/sys/net/ipv4/ping_group_range";
 
 /// Who may bind the ports below 1024.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LowPorts {
+pub(crate) enum LowPorts {
     /// Every process of the network namespace.
     Everybody,
     /// As on a host: `/proc/sys` cannot be written here, or the network is the host's.
@@ -137,7 +137,7 @@ pub enum LowPorts {
 ///
 /// What commands may do in a network namespace of their own that is the administrator's on a host: bind the ports below 1024, and
 /// ping. Nothing else is in it but commands of the session.
-pub fn give_low_ports(plan: &SandboxPlan, command_gid: u32) -> LowPorts {
+pub(crate) fn give_low_ports(plan: &SandboxPlan, command_gid: u32) -> LowPorts {
     if !plan.own_network {
         return LowPorts::Privileged;
     }
@@ -151,6 +151,6 @@ pub fn give_low_ports(plan: &SandboxPlan, command_gid: u32) -> LowPorts {
 }
 
 /// The group of a sandbox's commands in the user namespace of its supervisor.
-pub fn own_gid(ids: &Identity) -> u32 {
+pub(crate) fn own_gid(ids: &Identity) -> u32 {
     if ids.separate_ids { ids.command_gid } else { 0 }
 }

@@ -39,7 +39,7 @@ const COVER_ATTEMPTS: usize = 16;
 
 /// The new root, not yet entered.
 #[derive(Debug)]
-pub struct NewRoot {
+pub(crate) struct NewRoot {
     /// The tmpfs, attached over the old root.
     pub root: OwnedFd,
     /// The new /proc by a second mount, which is writable and at no path.
@@ -55,7 +55,7 @@ pub struct NewRoot {
 }
 
 /// Builds the new root in the supervisor's mount namespace.
-pub fn build(
+pub(crate) fn build(
     plan: &SandboxPlan,
     ids: &Identity,
     mut binds: VecDeque<OwnedFd>,
@@ -412,7 +412,7 @@ fn owner_inside(commands: (u32, u32), ids: &Identity) -> (u32, u32) {
 }
 
 /// Enters the new root with pivot_root(2) and makes it read-only. The old root is unmounted.
-pub fn enter(view: &NewRoot) -> Result<(), StageError> {
+pub(crate) fn enter(view: &NewRoot) -> Result<(), StageError> {
     let step = |index| StageError::of_step(Stage::PivotRoot, index);
     let root: &OwnedFd = &view.root;
     nix::unistd::fchdir(root).map_err(step(0))?;
@@ -546,7 +546,7 @@ fn attributes(planned: &Mount) -> Attributes {
 /// Only the host's root may do that, and only outside of the sandbox's user namespace.
 ///
 /// Only a privileged launcher does it.
-pub fn detach_sources(
+pub(crate) fn detach_sources(
     plan: &SandboxPlan,
     ids: &Identity,
     descriptors: &mut PlanDescriptors,
