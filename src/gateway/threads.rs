@@ -1,7 +1,9 @@
 //! The runtime of a gateway, and the certainty that it has its threads before it begins.
 //!
-//! A runtime panics when the system refuses it a thread, and hangs while it unwinds. So all threads that work cannot go
-//! on without are started at the beginning, and kept. It refuses to begin with fewer.
+//! A runtime panics when the system refuses it a thread (`ulimit -u`, `pids.max`, a unit's `TasksMax`), and can hang while it
+//! unwinds. Later, a call that blocks panics if its pool has no thread at all. So all threads that work cannot go on without are
+//! started at the beginning, and kept. It refuses to begin with fewer. As many are started and ended before the runtime is built,
+//! because a refusal is an error there: that costs about 0.3 ms.
 
 use std::{
     io,

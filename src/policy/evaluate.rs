@@ -233,6 +233,9 @@ impl Evaluation<'_> {
 }
 
 /// Permission to run one exact command, once.
+///
+/// It holds the command itself. With a digest alone, the command would be carried beside it and compared at the spawn; so there
+/// is no second copy that could differ, and a permit for one command cannot be used for another.
 #[derive(Debug)]
 #[must_use = "a permit that is not used runs nothing"]
 pub struct Permit {

@@ -2,7 +2,9 @@
 //!
 //! A rule is warned of that does not catch what it seems to; that matches nothing which a command has (words that a shell takes for itself,
 //! options for which a pattern has no room, principals and directories that there are not); and that decides nothing, because a stricter
-//! one matches whatever it matches.
+//! one matches whatever it matches. None of it is an error: such a rule lets nothing run by itself, and a policy that is in force
+//! must not be refused after an update because of one. Words that are arguments somewhere (`;` of `find`, a line of `ssh`) are
+//! left alone there.
 
 use std::cell::Cell;
 

@@ -1,7 +1,9 @@
 //! Holds `deny.toml` without a tool that has to be built first: licenses, and crates that come in two versions.
 //!
-//! Reads the rules from `deny.toml` and the crates from `cargo metadata`, offline. It knows nothing of advisories:
-//! `cargo deny check advisories` needs the network, and a result that changes while the code does not.
+//! To build cargo-deny takes longer than to build Provost, and an installed binary would have to be fetched and trusted. This
+//! reads the rules from `deny.toml` and the crates from `cargo metadata`, offline, and understands the kinds of rules that the
+//! file has. It knows nothing of advisories: `cargo deny check advisories` needs the network, and has a result that changes while
+//! the code does not.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,8 +1,9 @@
 //! Builds of neighbouring versions of the control protocol serve one another's sandboxes; strangers leave them alone.
 //!
 //! A build with failpoints says by `PROVOST_PROTOCOL_VERSION` which version it is of, to its supervisors too: then it
-//! speaks that version and the one before, and no other. The words of both are the same today. `PROVOST_OTHER_BUILD`
-//! names another binary to upgrade from and to go back to: then the same test runs with two builds.
+//! speaks that version and the one before, and no other. The words of both are the same today, so that this shows the
+//! agreement and not a change of words. Two builds of the whole program for one test would double what CI compiles.
+//! `PROVOST_OTHER_BUILD` names another binary to upgrade from and to go back to: then the same test runs with two builds.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
 // A terminal as an object that an editor can show: it has the members of `vscode.Pseudoterminal`.
 //
 // The types are structural, so that nothing of the editor's is needed here. Output goes on over a restart of the gateway, and keys are
-// never sent twice.
+// never sent twice. It is shown by `Attach`, not by `Watch` and cells that are drawn again: the editor's terminal is an emulator
+// itself, and answers a program's questions while it is shown.
 
 import type { Connection, Outage } from "./connection.js";
 import { Cancelled, GatewayUnavailable, ProvostError, isOutage } from "./errors.js";

@@ -1,8 +1,10 @@
 //! A connection of a tokio runtime.
 //!
-//! A message is written to the socket by the task that sends it, so that a question and its answer cost one wake-up each way. What the
-//! socket does not take at once is written by [`Connection::keep_writing`], which must run meanwhile. One task at a time receives, with
-//! [`Connection::next`]; where messages have numbers, it hands over answers with [`Connection::answered`].
+//! A message is written to the socket by the task that sends it, so that a question and its answer cost one wake-up each way.
+//! Through a task that owned the socket each spawn would cost two more, of 20 to 50 µs on a busy machine. A message is written
+//! whole or queued whole, under a lock that is never held across an await, so that a sender that goes away leaves no half of one.
+//! What the socket does not take at once is written by [`Connection::keep_writing`], which must run meanwhile. One task at a time
+//! receives, with [`Connection::next`]; where messages have numbers, it hands over answers with [`Connection::answered`].
 
 use std::{
     collections::HashMap,

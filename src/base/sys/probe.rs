@@ -1,6 +1,7 @@
 //! Runs a function in a short-lived process with its own namespaces, to see what the kernel refuses.
 //!
-//! May be used by a process with many threads. Changes affect only the new namespaces.
+//! May be used by a process with many threads, after whose fork(2) a child may not do much. Changes affect only the new
+//! namespaces.
 
 use std::{
     ffi::c_void,

@@ -1,6 +1,7 @@
 //! Versions of the control protocol: which ones this build speaks, and which one two builds agree on. Pure.
 //!
-//! Supervisors outlive the gateways that started them, so that each build speaks its own version and the one before.
+//! Supervisors outlive the gateways that started them, so that each build speaks its own version and the one before. A change
+//! that an older supervisor would misunderstand needs a new version, and a test of its own.
 
 /// The version of this build.
 pub const CURRENT: u32 = 2;

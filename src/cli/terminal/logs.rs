@@ -1,6 +1,11 @@
 //! `provost logs`: the output of a terminal, what is held and, when asked, what comes.
 //!
-//! Bytes of pipes go out as they are, but for what reaches beyond the screen of a person's terminal, and of a pseudo-terminal the text is printed; what was dropped before it could be read is counted on stderr, never passed over.
+//! Bytes of pipes go out as they are, but for what reaches beyond the screen of a person's terminal, and of a pseudo-terminal the
+//! text is printed: its output drives a terminal, and a hostile program could do that to the terminal of the person who reads.
+//! What was dropped before it could be read is counted on stderr, never passed over.
+//!
+//! A look begins at an offset in bytes and at no time. Positions are what clients, restarts and the journal agree on. Times would
+//! cost each write a clock and each ring a second table, and those at which a client happens to read are none of the output's.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Serialize;

@@ -38,7 +38,8 @@ const LOOKS_IN_INTERVAL: u32 = 8;
 /// A line of a recording.
 const LINE_MAX_BYTES: u64 = 16 << 20;
 
-/// Writes the output of a pseudo-terminal into a file as it comes. Its times are those at which it came here.
+/// Writes the output of a pseudo-terminal into a file as it comes. Its times are those at which it came here, because a ring
+/// keeps bytes and no times: what was retained before has no pauses.
 pub(in crate::cli) async fn record(
     path: &Path,
     mut terminals: Terminals,

@@ -53,7 +53,9 @@ impl HomeSearch<'_> {
         let overlaps = |root: &PathBuf| root.starts_with(&path) || path.starts_with(root);
         let is_home = self.home.starts_with(&path) || roots::home_in(&path, self.owner).is_some();
         let is_apart = !self.writable.iter().any(overlaps) && !is_home;
-        // A command that once worked where a toolchain may lie can have left a link there, to what it could not read.
+        // A command that once worked where a toolchain may lie can have left a link there, to what it could not read. Links are
+        // followed at all because people move a toolchain to another disk. Which directories commands once worked in is not
+        // remembered: such a list would grow, and be lost with the state.
         let is_file = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
         let is_named = path.ends_with(shown) || (is_file && path.file_name() == shown.file_name());
         let is_text = path.to_str().is_some();

@@ -46,7 +46,8 @@ use crate::{
 
 impl Terminals {
     /// Creates a terminal, or finds the one that the same request created. A caller that goes away meanwhile has
-    /// either the one terminal of its request id, or none.
+    /// either the one terminal of its request id, or none: a create with an id is completed, because the caller can ask again,
+    /// and one without is undone, because nobody could.
     pub(crate) async fn create(
         self: &Arc<Self>,
         requested: Requested,

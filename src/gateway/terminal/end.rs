@@ -284,7 +284,10 @@ impl Terminals {
         }
     }
 
-    /// Stops and releases a terminal when nobody has been attached to it for a time, if it is one that ends so.
+    /// Stops and releases a terminal when nobody has been attached to it for a time, if it is one that ends so. In a session that
+    /// goes on (`provost exec -it`, `run -it` with a session's name), the command would run on when its person's process is
+    /// killed, and nobody would know of it. Another person who is attached keeps the command, and so does a client that is
+    /// stopped (SIGSTOP).
     pub(super) fn stop_when_left(self: &Arc<Self>, terminal: &Arc<Terminal>) {
         if terminal.spec.when_left == WhenLeft::RunsOn {
             return;

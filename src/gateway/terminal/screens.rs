@@ -67,7 +67,8 @@ struct Process {
     launches: VecDeque<Instant>,
 }
 
-/// Writes what emulators answer to the programs' questions.
+/// Writes what emulators answer to the programs' questions (DA, DSR): without an answer some programs wait for a second, or for
+/// ever. A question that comes while somebody begins to be attached may get two answers or none.
 #[derive(Debug)]
 struct AnswerWriter {
     registry: Arc<Registry>,

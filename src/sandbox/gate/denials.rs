@@ -1,8 +1,9 @@
 //! Execs that no verdict allows: asked about, or denied, which the journal has before the caller.
 //!
 //! What was denied a moment ago is remembered: a shell goes on along its search path after EACCES, and tries the same name in the next
-//! directory. What is tried is evaluated all the same, and runs where a rule allows it. Where it is denied by the same rule again, nobody is
-//! asked again, and it is counted instead of reported.
+//! directory. What is tried is evaluated all the same, and runs where a rule allows it: a name may be wrong in the first
+//! directory only. Where it is denied by the same rule again, nobody is asked again, and it is counted instead of reported. The
+//! first report does not wait for the count, because a denial is written before it is answered.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -487,7 +487,8 @@ impl Gate {
     }
 }
 
-/// Verdicts that are kept.
+/// Verdicts that are kept, because builds and shell loops execute the same thing again and again. One that depends on the
+/// environment is not. What is executed is still compared with what was read for that very exec.
 pub(super) const MAX_VERDICTS: usize = 1_024;
 /// For so long: what a program's name means may change.
 const VERDICT_LIFETIME: Duration = Duration::from_secs(1);

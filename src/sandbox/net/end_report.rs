@@ -1,4 +1,7 @@
 //! Reports the end of what was allowed to the gateway, once, whatever becomes of it.
+//!
+//! The gateway writes that a connection is allowed before anything is dialled. So the report is made when the verdict comes, also
+//! for a program that has gone meanwhile: each such record gets its end, unless the gateway or this process dies.
 
 use std::time::Instant;
 

@@ -4,8 +4,9 @@
 //! tabs cost no more than a row. It also notes what the emulator keeps to itself and a restored screen needs: margins, tab
 //! stops, the character set in use, what was saved with the cursor.
 //!
-//! A call of the parser is passed on if it is named here. Colours of the palette, links, the clipboard and keyboard protocols
-//! are not: a screen has none.
+//! A call of the parser is passed on if it is named here, so that one which a later version adds is not before it was looked at.
+//! Colours of the palette, links, the clipboard and keyboard protocols are not: a screen has none. The differences that are left
+//! are tmux's, or of taste (`tests/screen/cases.rs`).
 
 use alacritty_terminal::{
     event::{Event, EventListener},

@@ -47,7 +47,9 @@ const SPAWN_TIMEOUT: Duration = Duration::from_secs(60);
 const LOSSLESS_RING_MIN_BYTES: u64 = 256 << 10;
 
 /// The kernel pipes a core to the program in `kernel.core_pattern`, which is root on the host, even with a limit of
-/// 0 (core(5)). A limit of 1 prevents that as well.
+/// 0 (core(5)): the memory of what crashed, with the values of its secrets, would go there. A limit of 1 prevents that as well,
+/// and no core file is as short. A command can lower its own limit to 0, which the filter cannot see, because the number lies in
+/// memory. A gateway whose own hard limit is 0 cannot give 1.
 const NO_DUMP: u64 = 1;
 
 /// Why nothing was spawned.

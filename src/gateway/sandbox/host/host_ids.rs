@@ -1,8 +1,8 @@
 //! Host ids for sandboxes: a pair from a range when the gateway is privileged, else the user's own.
 //!
 //! No two live sandboxes on a host share an id, whichever gateway made them: a pair is claimed by a lock on one
-//! byte of a file, and the supervisor holds the lock while it lives. No table can become stale after a crash. Host
-//! root is never given out.
+//! byte of a file, and the supervisor holds the lock while it lives. A table of ids in use would have to be shared by all
+//! gateways of the host and survive their crashes; here nothing can become stale. Host root is never given out.
 
 use std::{
     io,
@@ -111,6 +111,7 @@ impl HostIdRange {
     /// Claims a free pair and returns its first id. Locks on `ours` belong to the same open file and would not
     /// conflict.
     fn claim_pair(&self, lock: &OwnedFd, ours: &mut Vec<u32>) -> Result<u32, HostIdError> {
+        // From behind the last one on, so that ids are not used again at once.
         for _ in 0..self.pairs {
             let pair = self.next.fetch_add(1, Ordering::Relaxed) % self.pairs;
             if !ours.contains(&pair) && try_lock(lock, pair)? {

@@ -56,6 +56,7 @@ pub(crate) struct Authorities {
     /// `authorities` in the state directory.
     directory: PathBuf,
     roots: TrustedRoots,
+    /// Each session has a lock of its own. Keys are made without it, and files are used on threads for blocking work.
     by_session: Mutex<BTreeMap<String, Arc<Mutex<SessionAuthorities>>>>,
 }
 

@@ -1,4 +1,7 @@
 //! The certificates of single hosts that a session's authorities have signed: one for each host, as long as it is good, and not too many.
+//!
+//! So a connection to a known host waits for no new key. A net process that is taken over has, for the hosts it was sent, keys
+//! that other connections of the same session use: it had their plain text before.
 
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -2,6 +2,9 @@
 //!
 //! Says which protections there are, why one is missing and how to get it. Whether a missing one matters is for the
 //! profile to decide.
+//!
+//! Settings and versions do not say it: containers, security modules and masked directories refuse what the kernel has. A trial
+//! says what the kernel said a moment ago, not what it will say to a sandbox, whose set-up therefore reports every step.
 
 mod cgroups;
 mod kernel;

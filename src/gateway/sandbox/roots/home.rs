@@ -1,8 +1,9 @@
 //! The homes of users: no root may be one or hold one.
 //!
 //! The caller's home is known also where it is in no file: this process's own user has its `HOME`, and the user database
-//! (nsswitch.conf(5)) is asked for the caller. It is asked for nobody else, because others cannot be listed: their homes are
-//! those of /etc/passwd.
+//! (nsswitch.conf(5)) is asked for the caller. It is asked for nobody else, because others cannot be listed without delay where
+//! there is a directory service: their homes are those of /etc/passwd. These are taken as they are written there, because looking
+//! for their real names would mount them where an automounter does.
 
 use std::path::{Component, Path, PathBuf};
 

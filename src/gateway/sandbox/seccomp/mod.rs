@@ -45,7 +45,8 @@ pub(crate) fn program(machine: Arch, anonymous: AnonymousPrograms, listener: Lis
         filter.push(JUMP_AT_LEAST, 0, 1, X32_BIT);
         filter.push(RETURN, 0, 0, errno(libc::EPERM));
     }
-    // Calls of later kernels are unknown; programs go on without them, as on today's kernels.
+    // Nobody has looked at calls of later kernels, which the rest would allow on the day of the upgrade. Programs go on without
+    // them, as on today's kernels.
     filter.push(JUMP_AT_LEAST, 0, 1, LAST_KNOWN + 1);
     filter.push(RETURN, 0, 0, errno(libc::ENOSYS));
     for call in notified::calls(machine, listener) {
@@ -67,7 +68,8 @@ pub(crate) fn program(machine: Arch, anonymous: AnonymousPrograms, listener: Lis
 const OFFSET_NUMBER: u32 = 0;
 const OFFSET_ARCH: u32 = 4;
 
-/// The newest call that these lists know: file_setattr, of Linux 6.17. All machines have the same numbers from 424 on.
+/// The newest call that these lists know: file_setattr, of Linux 6.17. All machines have the same numbers from 424 on. Who raises
+/// it judges every call below it first.
 const LAST_KNOWN: u32 = 469;
 
 /// The bit that calls of x32 have in their numbers.

@@ -4,7 +4,8 @@
 //! Connections of one terminal to the same place that wait at the same time are one question. It ends with the answer, the expiry, another
 //! policy, or the end of the last connection that waits for it. Each approved connection has a word, which its further questions say again.
 //! A net process forgets the word with the connection. It holds for one place, in one sandbox, under one policy. Under another
-//! policy it only shows that the connection was approved (decision 0380).
+//! policy it only shows that the connection was approved, so that it can stay open where a rule asks. For that the words of
+//! earlier policies are kept and looked up: a net process keeps no connection open with a word of its own making.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -105,7 +105,8 @@ impl Connections {
         }
     }
 
-    /// Looks at the socket, writes down what is allowed, and then connects.
+    /// Looks at the socket, writes down what is allowed, and then connects. It looks first, because a connection
+    /// that is written down and then cannot be made needs a refusal and an end as well.
     async fn connect_socket(
         &self,
         wanted: Wanted<'_>,

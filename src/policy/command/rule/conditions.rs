@@ -28,7 +28,9 @@ pub struct RequestContext {
     pub relative_from: Vec<String>,
     /// The environment that the command would have.
     pub env: BTreeMap<String, String>,
-    /// Further values of variables that a process gives a program more than once. Programs differ in which one they take.
+    /// Further values of variables that a process gives a program more than once. Programs differ in which one they take:
+    /// getenv(3) the first, bash the last. Such an exec is not refused, because programs that have one by accident mean nothing
+    /// by it, and nothing is taken out, because what is evaluated must be what is executed.
     pub further_env: BTreeMap<String, Vec<String>>,
     /// What the directories of rules are.
     pub known_directories: Arc<KnownByPattern>,
