@@ -108,12 +108,23 @@ pub enum CgroupError {
 /// # Errors
 /// [`CgroupError::Make`].
 pub fn make(path: &Path) -> Result<(), CgroupError> {
-    match std::fs::create_dir(path) {
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => std::fs::create_dir_all(path),
-        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+    match make_below(path) {
+        Err(CgroupError::Make { path, cause }) if cause.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(&path).map_err(|cause| CgroupError::Make { path, cause })
+        }
         done => done,
     }
-    .map_err(|cause| CgroupError::Make { path: path.to_owned(), cause })
+}
+
+/// Makes a cgroup below one that is there, if it is missing.
+///
+/// # Errors
+/// [`CgroupError::Make`].
+pub fn make_below(path: &Path) -> Result<(), CgroupError> {
+    match std::fs::create_dir(path) {
+        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        done => done.map_err(|cause| CgroupError::Make { path: path.to_owned(), cause }),
+    }
 }
 
 /// Enables controllers for the children of a v2 cgroup.

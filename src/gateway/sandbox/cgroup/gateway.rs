@@ -11,6 +11,8 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
+use nix::fcntl::FlockArg;
+
 use crate::{
     cgroup::{
         Hierarchy,
@@ -41,7 +43,7 @@ struct GatewayCgroup {
     controllers: Vec<String>,
     /// Principals' cgroups whose limits are set, by user id.
     principals: Mutex<HashMap<u32, principal::ConfiguredCgroup>>,
-    _presence: PresenceLock,
+    presence: PresenceLock,
 }
 
 /// A controller that sandboxes cannot have.
@@ -89,9 +91,13 @@ impl GatewayCgroups {
     }
 
     /// Removes the gateway's own cgroups. After this no sandbox can be made. A cgroup in which a sandbox still runs
-    /// stays for the next gateway to use or remove.
+    /// stays for the next gateway to use or remove, and so does one that another gateway uses: a state directory that was
+    /// removed may have given its inode number, and with it the name, to another one's.
     pub(crate) fn remove(&self) {
         for group in &self.cgroups {
+            if group.presence.relock(FlockArg::LockExclusiveNonblock).is_err() {
+                continue;
+            }
             principal::remove_empty(&group.path);
             let _ = std::fs::remove_dir(&group.path);
         }
@@ -265,7 +271,7 @@ fn make_cgroup(own: &OwnCgroup, name: &str, reasons: &mut Vec<String>) -> Option
         controllers.clear();
     }
     let hierarchy = own.hierarchy;
-    Some(GatewayCgroup { path, hierarchy, controllers, principals: Mutex::default(), _presence: presence })
+    Some(GatewayCgroup { path, hierarchy, controllers, principals: Mutex::default(), presence })
 }
 
 /// Enables a controller in the own cgroup and in the gateway's.
@@ -346,4 +352,34 @@ pub(crate) fn with_cause(error: &CgroupError) -> String {
 /// When /proc cannot be read.
 pub(crate) fn find_own_cgroups() -> Result<Vec<OwnCgroup>, nix::errno::Errno> {
     hierarchy::find_own()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files of a directory of its own stand for those of a hierarchy.
+    fn own_cgroup(path: &Path) -> [OwnCgroup; 1] {
+        [OwnCgroup { path: path.to_owned(), hierarchy: Hierarchy::V1, controllers: Vec::new() }]
+    }
+
+    #[test]
+    fn of_two_gateways_with_one_name_the_first_to_end_leaves_the_cgroups_to_the_other() {
+        let (hierarchy, state, other) = (tempfile::tempdir(), tempfile::tempdir(), tempfile::tempdir());
+        let (hierarchy, state, other) = (hierarchy.unwrap(), state.unwrap(), other.unwrap());
+        let make = |state: &Path| GatewayCgroups::make(&own_cgroup(hierarchy.path()), state);
+        let (first, second) = (make(state.path()), make(state.path()));
+        drop(first);
+        let group = &second.cgroups[0];
+        assert!(group.path.exists(), "the second one's, too");
+        let principal = PrincipalCgroup { uid: 0, limits: CgroupLimitValues::default() };
+        let sandbox = make_below(group, &principal, "sbx_1").unwrap();
+        // Nothing runs in the sandbox yet.
+        drop(make(other.path()));
+        assert!(sandbox.exists(), "it is not abandoned");
+        std::fs::remove_dir(&sandbox).unwrap();
+        let path = group.path.clone();
+        drop(second);
+        assert!(!path.exists(), "the last one takes them away");
+    }
 }

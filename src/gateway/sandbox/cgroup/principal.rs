@@ -96,7 +96,8 @@ pub(crate) fn make(
     controllers: &[String],
     limits: &CgroupLimitValues,
 ) -> Result<ConfiguredCgroup, CgroupError> {
-    directory::make(path)?;
+    // The gateway's, above it, is there as long as the gateway: one that were made again would not be locked.
+    directory::make_below(path)?;
     // Read the inode before setting limits: if the cgroup is replaced meanwhile, the new one is not taken for
     // configured.
     let made = ConfiguredCgroup { inode: inode_of(path)?, limits: *limits };
