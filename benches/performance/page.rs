@@ -13,7 +13,8 @@ starts the release build's programs and talks to them as any caller does. Decisi
 
 Use an otherwise idle host: a command passes through three processes, and each hand-over waits for a free processor. Attacks of one user on
 another one's commands are not in this page: `cargo bench --bench flood`. What stops which attack, beside other sandboxes, is in
-[confinement.md](../confinement.md).
+[confinement.md](../confinement.md), which `cargo bench --bench confinement -- --write` writes. Each section below names its own benchmark:
+`start`, `spawn`, `wrapper`, `gate`, `output`, `pty`, `screen`, `network`, `policy`, `journal`, `acp`, `restart`.
 
 A release has no debug information; backtraces keep the names of functions, and panics their file and line. For a profiler, build with
 `CARGO_PROFILE_RELEASE_DEBUG=line-tables-only CARGO_PROFILE_RELEASE_STRIP=none`.

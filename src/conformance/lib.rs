@@ -2,8 +2,9 @@
 //!
 //! It plays the agent and asks the client under test for terminals. With a backend command it plays the editor too,
 //! on the backend's other side; without one it is an agent that any editor can start, and it runs its cases at a
-//! prompt. It knows the protocol from its specification only: it imports nothing of Provost and nothing that is
-//! shared with the shim, so that a mistake cannot be made twice in the same way.
+//! prompt. It knows the protocol from its specification only: it imports nothing of Provost but `base` (streams,
+//! system calls, text that is printed) and none of the shim's code for the protocol, so that a mistake cannot be made
+//! twice in the same way.
 
 #![forbid(unsafe_code)]
 

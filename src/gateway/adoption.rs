@@ -24,11 +24,13 @@ use tokio::{
 use crate::{
     quarantine::{self, QuarantineKind, Quarantined},
     sandbox::{
-        adopt::{self, AdoptableSandbox, Discovered},
-        governing::GoverningError,
-        handshake::SandboxAdoptError,
+        restore::{
+            adopt::{self, AdoptableSandbox, Discovered},
+            handshake::SandboxAdoptError,
+            stale::{self, RemoveStaleError},
+        },
+        roots::governing::GoverningError,
         sandbox_state,
-        stale::{self, RemoveStaleError},
     },
     session::{RestoreError, Session, Sessions},
     state_directory::StateDirectory,

@@ -1,5 +1,5 @@
 //! Puts a gateway together from its configuration: policy, state directory, journal, sessions, terminals; and every reason for which a
-//! gateway does not start, or ends.
+//! gateway does not start, or ends. Nothing here knows of commands or output.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -18,10 +18,9 @@ use crate::{
     sandbox::{
         gate_link::Gates,
         host::{
-            Host, HostCgroupError,
+            Host, HostCgroupError, host_ids,
             nested::{self, Nested},
         },
-        host_ids,
         net_link::Nets,
     },
     sandbox_program::{ProgramError, SandboxProgram},

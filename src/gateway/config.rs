@@ -18,7 +18,7 @@ use crate::{
     policy::{PolicyFileError, PolicySet, duration},
     policy_directory,
     sandbox::{
-        host_ids,
+        host::host_ids,
         net_link::{NameFiles, TrustedRoots},
         spec::WithoutGateway,
     },

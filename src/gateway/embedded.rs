@@ -17,7 +17,7 @@ use crate::{
     composition::{Gateway, ServeError},
     config::{self, Config},
     path_trust,
-    sandbox::governing::{GoverningKind, GoverningPath},
+    sandbox::roots::governing::{GoverningKind, GoverningPath},
     shutdown::ShutdownSignal,
     socket,
     state_directory::StateError,

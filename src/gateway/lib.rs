@@ -1,7 +1,7 @@
-//! The gateway: configuration, start, listening, drain.
+//! The gateway: sessions and their terminals, sandboxes from outside, and the services by which callers use them.
 //!
-//! [`serve()`] is `provost serve`; [`embed`] is a private gateway inside another command, which leaves nothing
-//! behind. Nothing here knows of commands or output: it puts the parts together and takes them apart.
+//! `composition` puts these parts together, and `server` serves them: [`serve()`] is `provost serve`, and [`embed`] is a private
+//! gateway inside another command, which leaves nothing behind.
 
 #![forbid(unsafe_code)]
 

@@ -13,7 +13,7 @@ use std::{
 use super::config::{Config, DieWithGateway, MetricsAddress, PolicySource};
 use crate::{
     policy::{PolicySet, ProfileName, profile::Profile},
-    sandbox::{
+    sandbox::roots::{
         governing::{Governing, GoverningError, GoverningKind, GoverningPath},
         path_walk,
     },

@@ -26,7 +26,7 @@ use crate::{
     grpc::ReloadOutcome,
     journal::{PolicyRefused, Record},
     policy::{ActivePolicy, FailedLoad, LoadOutcome, PolicyFileError},
-    sandbox::{gate_link::Gates, governing::Governing, net_link::Nets},
+    sandbox::{gate_link::Gates, net_link::Nets, roots::governing::Governing},
     session::Sessions,
     sys::allocator,
     terminal::Recorder,

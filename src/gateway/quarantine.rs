@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     proto::state::{QuarantineRecord, QuarantinedKind, QuarantinedRecord},
-    sandbox::stale::{self, RemoveStaleError},
+    sandbox::restore::stale::{self, RemoveStaleError},
     statefile::{self, StatefileError},
     terminal::terminal_log,
 };

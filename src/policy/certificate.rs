@@ -1,4 +1,4 @@
-//! Certificates by which the TLS of commands is opened for named hosts, and nothing else. Pure.
+//! Certificates by which the TLS of commands is opened for named hosts, and nothing else. Pure but for the keys that it makes.
 //!
 //! An authority is a key whose certificate says for which hosts it may sign, and until when: a certificate that it signs for another host,
 //! or for an address, is valid nowhere. Where keys are kept, and for which hosts there is an authority, is decided elsewhere.

@@ -87,7 +87,7 @@ pub struct ExecVerdict {
 
 /// An exec that has been evaluated, with everything that led to the verdict.
 #[derive(Debug)]
-pub(super) struct EvaluatedExec {
+pub(super) struct EvaluatedUnits {
     pub(super) verdict: ExecVerdict,
     /// What the exec consists of: the program first.
     pub(super) units: Vec<Unit>,
@@ -114,11 +114,11 @@ impl PolicySet {
         &self,
         request: &ExecRequest<'_>,
         resolver: &dyn ProgramResolver,
-    ) -> EvaluatedExec {
+    ) -> EvaluatedUnits {
         let env = match (self.judges_environment_of_execs(), request.env) {
             (false, None) => BTreeMap::new(),
             (_, Some(env)) => env.clone(),
-            (true, None) => return EvaluatedExec::without_environment(),
+            (true, None) => return EvaluatedUnits::without_environment(),
         };
         let context = RequestContext {
             principal: request.principal.to_owned(),
@@ -167,11 +167,11 @@ impl PolicySet {
         let starts_any = starts_any.filter(|_| decision != Decision::Deny);
         let verdict =
             ExecVerdict { decision, rule, reason, starts_any, observed, env_was_read, was_approved };
-        EvaluatedExec { verdict, units }
+        EvaluatedUnits { verdict, units }
     }
 }
 
-impl EvaluatedExec {
+impl EvaluatedUnits {
     fn without_environment() -> Self {
         let verdict = ExecVerdict {
             decision: Decision::Deny,

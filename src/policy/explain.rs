@@ -16,7 +16,7 @@ use super::{
     },
     denial::Denial,
     evaluate::{Evaluated, Evaluation},
-    exec_gate::{EvaluatedExec, ExecRequest},
+    exec_gate::{EvaluatedUnits, ExecRequest},
     profile::ProfileName,
     set::PolicySet,
 };
@@ -150,7 +150,7 @@ impl Explanation {
 
     /// Explains what would be decided about an exec.
     pub fn of_exec(policy: &PolicySet, request: &ExecRequest<'_>, resolver: &dyn ProgramResolver) -> Self {
-        let EvaluatedExec { verdict, units } = policy.evaluate_exec_units(request, resolver);
+        let EvaluatedUnits { verdict, units } = policy.evaluate_exec_units(request, resolver);
         let cause = units.iter().find(|unit| unit.decision == verdict.decision);
         let because = match (cause, &verdict.reason) {
             (Some(unit), _) => decision_sentence(policy, request.profile, unit),

@@ -1,8 +1,9 @@
-//! Policy: which commands may run, and confined how. Pure: no input or output, no clock, no unsafe code.
+//! Policy: which commands may run, and confined how. Pure but for [`resolve`], which finds files, and [`certificate`], which
+//! makes keys: the rest has no input or output and no clock. It has no unsafe code.
 //!
 //! [`PolicySet`] is what the policy files say. [`PolicySet::evaluate`] holds a complete [`Request`] against it, and
-//! [`Evaluation::decide`](evaluate::Evaluation::decide) makes the [`Permit`] without which nothing is started, or a [`Denial`]. This
-//! module never reads files and never asks the kernel.
+//! [`Evaluation::decide`](evaluate::Evaluation::decide) makes the [`Permit`] without which nothing is started, or a [`Denial`].
+//! Callers read the policy files and pass their texts.
 
 #![forbid(unsafe_code)]
 

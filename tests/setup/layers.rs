@@ -22,7 +22,10 @@ use provost_base::{
     sys::rights::Rights,
 };
 use provost_gateway::sandbox::{
-    cgroup::Killed, governing::Governing, launch::LaunchError, roots, spec::SandboxSpec,
+    cgroup::Killed,
+    launch::LaunchError,
+    roots::{self, governing::Governing},
+    spec::SandboxSpec,
 };
 use provost_policy::profile::{Network, Profile};
 

@@ -36,10 +36,9 @@ use provost_base::{
     wire,
 };
 use provost_gateway::sandbox::{
-    governing::Governing,
     host::Host,
     launch::{self, LaunchError, LaunchedSandbox},
-    roots,
+    roots::{self, governing::Governing},
     spec::{Owner, SandboxSpec},
 };
 use provost_policy::profile::{Network, Profile, Requirement};

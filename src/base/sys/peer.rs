@@ -1,4 +1,4 @@
-//! Nothing that the peer claims is used.
+//! Who is at the other end of a unix socket, by the kernel. Nothing that the peer claims is used.
 
 use std::{
     io,

@@ -171,8 +171,8 @@ pub struct SpawnSpec {
     pub ids: Ids,
     /// Its file mode creation mask.
     pub umask: u32,
-    /// What the exec has in the argument registers that it does not use.
-    pub exec_nonce: ExecNonce,
+    /// What the exec has in the argument registers that it does not use: execve(2) has all of its words, execveat(2) the last one.
+    pub exec_nonce: CallNonce,
 }
 
 impl SpawnSpec {
@@ -181,9 +181,6 @@ impl SpawnSpec {
         [self.argv.pointers.as_ptr() as usize, self.env.pointers.as_ptr() as usize]
     }
 }
-
-/// execve(2) has all of its words, execveat(2) the last one.
-pub type ExecNonce = CallNonce;
 
 /// A command that has executed.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Frames of the control protocol between gateway and supervisor. Pure.
+//! Frames of the protocols between a gateway and the processes of its sandboxes: supervisor, gate, screen and net process. Pure.
 //!
 //! A frame is a `u32` little-endian length of the message, a `u8` number of descriptors that belong to it, and
 //! the message. This module turns messages into bytes and bytes into frames. It does no I/O, holds no

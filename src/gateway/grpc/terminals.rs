@@ -74,9 +74,9 @@ impl Service for TerminalsService {
         request: Request<CreateTerminalRequest>,
     ) -> Result<Response<CreateTerminalResponse>, Status> {
         let peer = caller(&request)?;
-        let time_limit = deadline::timeout_of(request.metadata());
+        let answer_timeout = deadline::timeout_of(request.metadata());
         let limit = deadline::last_timeout_of(request.metadata());
-        let created = self.create_requested(&peer, request.into_inner(), time_limit);
+        let created = self.create_requested(&peer, request.into_inner(), answer_timeout);
         let terminal = deadline::within(limit, created).await??;
         Ok(Response::new(CreateTerminalResponse { terminal: Some(response::terminal(&terminal)) }))
     }
@@ -275,9 +275,9 @@ impl Service for TerminalsService {
 
     async fn run(&self, request: Request<RunRequest>) -> Result<Response<Self::RunStream>, Status> {
         let peer = caller(&request)?;
-        let time_limit = deadline::timeout_of(request.metadata());
+        let answer_timeout = deadline::timeout_of(request.metadata());
         let limit = deadline::last_timeout_of(request.metadata());
-        let run = self.run_requested(&peer, request.into_inner(), time_limit);
+        let run = self.run_requested(&peer, request.into_inner(), answer_timeout);
         Ok(self.awaited(response::run(deadline::within(limit, run).await??)))
     }
 
@@ -300,11 +300,11 @@ impl Service for TerminalsService {
         request: Request<RunLineRequest>,
     ) -> Result<Response<Self::RunLineStream>, Status> {
         let peer = caller(&request)?;
-        let time_limit = deadline::timeout_of(request.metadata());
+        let answer_timeout = deadline::timeout_of(request.metadata());
         let limit = deadline::last_timeout_of(request.metadata());
         let request = request.into_inner();
         let terminal = self.find(&peer, &request.terminal_id, &request.session_id)?;
-        let new = request::new_line(request, time_limit).map_err(errors::bad_field)?;
+        let new = request::new_line(request, answer_timeout).map_err(errors::bad_field)?;
         let line = deadline::within(limit, self.terminals.run_line(&terminal, new)).await?;
         Ok(self.awaited(lines::events(line.map_err(|error| errors::run_line(&error))?)))
     }
@@ -366,11 +366,11 @@ impl TerminalsService {
         &self,
         peer: &Peer,
         mut request: CreateTerminalRequest,
-        time_limit: Option<Duration>,
+        answer_timeout: Option<Duration>,
     ) -> Result<Arc<Terminal>, Status> {
         let session = self.session_of(peer, "", &request)?;
         self.name_shell(&session, &mut request);
-        let new = parse_create("", session, peer, request, time_limit)?;
+        let new = parse_create("", session, peer, request, answer_timeout)?;
         self.terminals.create(new).await.map_err(|error| errors::create(&error))
     }
 
@@ -379,11 +379,11 @@ impl TerminalsService {
         &self,
         peer: &Peer,
         RunRequest { create, resumable }: RunRequest,
-        time_limit: Option<Duration>,
+        answer_timeout: Option<Duration>,
     ) -> Result<Run, Status> {
         let create = create.unwrap_or_default();
         let session = self.session_of(peer, "create.", &create)?;
-        let mut new = parse_create("create.", session, peer, create, time_limit)?;
+        let mut new = parse_create("create.", session, peer, create, answer_timeout)?;
         new.request.overflow = OverflowMode::Block;
         new.reader = if resumable { ReaderKind::ResumableRun } else { ReaderKind::Run };
         if !resumable {
@@ -415,12 +415,12 @@ fn parse_create(
     session: Arc<Session>,
     peer: &Peer,
     request: CreateTerminalRequest,
-    time_limit: Option<Duration>,
+    answer_timeout: Option<Duration>,
 ) -> Result<Requested, Status> {
     let given = request.stdin_given && request.pty.is_none();
     request::arguments_fit(prefix, &request).map_err(errors::arguments_too_long)?;
     let mut new = request::new_terminal(prefix, session, request).map_err(errors::bad_field)?;
-    new.time_limit = time_limit;
+    new.answer_timeout = answer_timeout;
     if given && new.request.stdin == StdinSource::Open {
         new.given_input = peer.given_input.upgrade().and_then(|given| given.get().cloned());
     }

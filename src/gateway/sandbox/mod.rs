@@ -25,10 +25,4 @@ pub(crate) mod seccomp;
 pub(crate) mod session_network;
 pub mod spec;
 
-pub(crate) use control::{
-    SocketFamily, gate, handle, links::SandboxLinks, listener, requests, spawn_error, start,
-};
-pub(crate) use host::host_ids;
-pub(crate) use restore::{adopt, handshake, stale};
-pub use roots::governing;
-pub(crate) use roots::path_walk;
+pub(crate) use control::{SocketFamily, links::SandboxLinks};

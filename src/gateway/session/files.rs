@@ -11,7 +11,7 @@ use std::{
 use tokio::sync::OwnedMutexGuard;
 
 use crate::sandbox::{
-    handle::Sandbox,
+    control::handle::Sandbox,
     spec::{SessionFiles, SessionFilesUse},
 };
 

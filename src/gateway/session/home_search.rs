@@ -23,8 +23,7 @@ use crate::{
         toolchain::{self, FoundToolchain, ToolchainOrder, ToolchainPart, ToolchainTools, ToolchainVersions},
     },
     sandbox::{
-        governing::Governing,
-        roots,
+        roots::{self, governing::Governing},
         spec::{CacheBelow, Root, RootRole, SharedCache},
     },
     sys::rights::Rights,

@@ -16,8 +16,8 @@ use crate::{
     policy::{ExecSpec, cache, profile::KeptBetween},
     pool::PoolError,
     sandbox::{
+        control::start::StartError,
         spec::{CacheBelow, SharedCache},
-        start::StartError,
     },
 };
 

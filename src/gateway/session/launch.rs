@@ -18,7 +18,7 @@ use crate::{
     sandbox::{
         SandboxLinks,
         agent_link::{self, CallersAgent},
-        handle::Sandbox,
+        control::{handle::Sandbox, start::StartError},
         launch::LaunchError,
         net_link::AuthorityError,
         sandbox_state::SandboxState,
@@ -26,7 +26,6 @@ use crate::{
             AgentUse, CallerHome, GitIdentity, Root, SandboxAssignment, SandboxSpec, SessionFilesUse,
             SharedCache, Sharing,
         },
-        start::StartError,
     },
 };
 

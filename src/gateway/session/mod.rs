@@ -33,8 +33,8 @@ use crate::{
     kept_cache::KeptCaches,
     pool::Pool,
     sandbox::{
-        agent_link::Agents, counters::SandboxCounters, gate_link::Gates, governing::Governing, host::Host,
-        net_link::Nets, spec::WithoutGateway,
+        agent_link::Agents, counters::SandboxCounters, gate_link::Gates, host::Host, net_link::Nets,
+        roots::governing::Governing, spec::WithoutGateway,
     },
 };
 pub(crate) use descriptors::{

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     policy::{AbsPath, Denial, environment::EnvEntry, profile::Network},
     pool::PoolError,
-    sandbox::{governing::GoverningError, roots::RootError},
+    sandbox::roots::{RootError, governing::GoverningError},
     sys::process::{self, ProcessIdentity},
 };
 

@@ -9,8 +9,8 @@ use super::{HeldDescriptors, LaunchContext, Principal};
 use crate::{
     kept_cache::{OpenedCache, Scope},
     sandbox::{
+        control::start::StartError,
         spec::{KeptLayer, Root, RootRole},
-        start::StartError,
     },
     sys::rights::Rights,
 };

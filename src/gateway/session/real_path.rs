@@ -13,7 +13,7 @@ use nix::{
     sys::stat::{FileStat, Mode, fstat},
 };
 
-use crate::sandbox::path_walk::ObjectId;
+use crate::sandbox::roots::path_walk::ObjectId;
 
 /// A file or directory, and which one it was.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -28,8 +28,7 @@ use crate::{
     pool::Pool,
     proto::state::SessionRecord,
     sandbox::{
-        governing::Governing,
-        roots::{self, Ownership},
+        roots::{self, Ownership, governing::Governing},
         spec::{GitConfiguration, Owner},
     },
 };

@@ -21,10 +21,9 @@ use super::{
 use crate::{
     policy::{ExecSpec, ProfileName, profile::Network},
     sandbox::{
-        handle::Sandbox,
+        control::{handle::Sandbox, start::StartError},
         sandbox_state::SandboxState,
         session_network::{DESCRIPTORS, SessionNetwork},
-        start::StartError,
     },
 };
 

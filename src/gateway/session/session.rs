@@ -22,10 +22,12 @@ use crate::{
     policy::{AbsPath, Digest, PolicySet, environment::EnvEntry, profile::Network},
     proto::v1::Repository,
     sandbox::{
-        governing::{Governing, GoverningError},
         net_link::HostSocketCaller,
-        path_walk::ObjectId,
-        roots,
+        roots::{
+            self,
+            governing::{Governing, GoverningError},
+            path_walk::ObjectId,
+        },
         spec::{GitConfiguration, GitIdentity, NamedDirectory, Owner, Root, RootRole},
     },
     sys::{process::ProcessIdentity, rights::Rights},

@@ -35,8 +35,10 @@ use crate::{
         Variable,
     },
     sandbox::{
-        governing::{Governing, GoverningError},
-        roots::{self, Ownership, RootError},
+        roots::{
+            self, Ownership, RootError,
+            governing::{Governing, GoverningError},
+        },
         spec::{GitConfiguration, GitFile, GitIdentity, GitSigning, Owner, Root},
     },
     statefile::{self, StatefileError, TEMP_SUFFIX},

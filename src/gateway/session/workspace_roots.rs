@@ -16,8 +16,7 @@ use super::{
 use crate::{
     policy::AbsPath,
     sandbox::{
-        governing::Governing,
-        roots::{self, Ownership},
+        roots::{self, Ownership, governing::Governing},
         spec::{Root, RootRole},
     },
     sys::rights::Rights,

@@ -16,8 +16,8 @@ use crate::{
     proto::supervisor::Exit,
     sandbox::{
         SandboxLinks,
-        adopt::AdoptableSandbox,
-        listener::{CommandEnd, Listener},
+        control::terminal_observer::{CommandEnd, TerminalObserver},
+        restore::adopt::AdoptableSandbox,
         spec::Sharing,
     },
     session::Session,
@@ -113,9 +113,10 @@ impl Terminals {
                 .map_err(|_| AdoptError::Metadata(id, MetadataError::Incomplete))?;
             adopted.push((self.adopt_terminal(session, id, metadata, OutputState::Held), held, masker));
         }
-        let listener =
-            |terminal: &Arc<Terminal>| (terminal.id.to_string(), terminal.clone() as Arc<dyn Listener>);
-        let listeners: HashMap<_, _> = adopted.iter().map(|(terminal, ..)| listener(terminal)).collect();
+        let observer = |terminal: &Arc<Terminal>| {
+            (terminal.id.to_string(), terminal.clone() as Arc<dyn TerminalObserver>)
+        };
+        let observers: HashMap<_, _> = adopted.iter().map(|(terminal, ..)| observer(terminal)).collect();
         let state = found.state.clone();
         let context = &self.launch_context;
         // Before its gate's reports come, which are about them.
@@ -129,7 +130,7 @@ impl Terminals {
         }
         let links = SandboxLinks { gates: &context.gates, nets: &context.nets, agents: &context.agents };
         let uid = session.principal.uid;
-        let sandbox = found.adopt(&context.host, uid, listeners, links, &context.counters);
+        let sandbox = found.adopt(&context.host, uid, observers, links, &context.counters);
         session.adopt_sandbox_files(context, &state, &sandbox);
         let count = adopted.len();
         for (terminal, held, masker) in adopted {

@@ -34,10 +34,10 @@ pub(in crate::terminal) struct CallerGuard {
 
 impl CallerGuard {
     /// The caller is there for as long as the guard is.
-    pub(in crate::terminal) fn begin(time_limit: Option<Duration>) -> (Self, DropGuard) {
+    pub(in crate::terminal) fn begin(answer_timeout: Option<Duration>) -> (Self, DropGuard) {
         let gone = CancellationToken::new();
         // A time that the clock cannot hold is no deadline.
-        let deadline = time_limit.and_then(|time_limit| Instant::now().checked_add(time_limit));
+        let deadline = answer_timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         (Self { disconnected: gone.clone(), deadline }, gone.drop_guard())
     }
 

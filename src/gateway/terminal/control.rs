@@ -23,7 +23,10 @@ use crate::{
     journal::{ForwardEndedRecord, ForwardRecord, Record},
     policy::PtySize,
     proto::supervisor::WriteStdin,
-    sandbox::{SocketFamily, handle::Sandbox, requests::RequestError},
+    sandbox::{
+        SocketFamily,
+        control::{handle::Sandbox, requests::RequestError},
+    },
     session::Principal,
     terminal::{
         errors::{ForwardError, OperationError, TerminalReleased},

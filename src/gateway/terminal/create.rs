@@ -3,7 +3,7 @@
 //! Each step is a type of its own and consumes the one before, so that the order cannot be got wrong:
 //!
 //! ```text
-//! Requested ──► Authorized ──► Prepared ──► Running ──► Exited ──► Released
+//! Requested ──► Authorized ──► Prepared ──► Running ──► Finished ──► Released
 //!    policy        sandbox        exec       the end     nothing left
 //! ```
 //!
@@ -24,7 +24,7 @@ use crate::{
     policy::{CommandSpec, OverflowMode, Permit},
     proto::supervisor::StopCause,
     reason::Reason,
-    sandbox::{handle::Sandbox, requests::SpawnExtras},
+    sandbox::control::{handle::Sandbox, requests::SpawnExtras},
     session::{SandboxOrigin, SessionId},
     terminal::{
         approvals::CallerGuard,
@@ -53,7 +53,7 @@ impl Terminals {
         requested: Requested,
     ) -> Result<Arc<Terminal>, Arc<CreateError>> {
         let (this, undo) = (self.clone(), self.clone());
-        let (caller, _guard) = CallerGuard::begin(requested.time_limit);
+        let (caller, _guard) = CallerGuard::begin(requested.answer_timeout);
         match requested.request_id.clone() {
             Some(request_id) => {
                 let (key, reader) = ((requested.session.id, request_id), requested.reader);

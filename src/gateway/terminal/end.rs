@@ -17,7 +17,7 @@ use crate::{
     failpoint,
     link::LinkError,
     proto::{supervisor::StopCause, v1::ExitCause},
-    sandbox::requests::RequestError,
+    sandbox::control::requests::RequestError,
     session::Session,
     terminal::{
         errors::{OperationError, TerminalReleased},
@@ -235,9 +235,9 @@ impl Terminals {
             terminal.wait_over().await;
         }
         // A terminal that never started is gone already.
-        let Some(exited) = terminal.take_exited() else { return Err(TerminalReleased.into()) };
+        let Some(finished) = terminal.take_finished() else { return Err(TerminalReleased.into()) };
         failpoint::reach("release.over");
-        let released = exited.release(terminal.id).await;
+        let released = finished.release(terminal.id).await;
         terminal.terminal_log().remove(terminal.id);
         failpoint::reach("release.forgotten");
         self.registry.remove(terminal);

@@ -13,10 +13,12 @@ use crate::{
     pool::PoolError,
     reason::Reason,
     sandbox::{
-        requests::SpawnRefused,
+        control::{
+            requests::SpawnRefused,
+            spawn_error::{SpawnFailure, SpawnFault},
+            start::StartError,
+        },
         screen_link::ScreenError,
-        spawn_error::{SpawnFailure, SpawnFault},
-        start::StartError,
     },
     session::OpenError,
     terminal::{

@@ -15,7 +15,7 @@ use crate::{
         supervisor::Started,
         v1::{self, PtyReceipt, Receipt},
     },
-    sandbox::{gate::SandboxGate, handle::Sandbox},
+    sandbox::control::{gate::SandboxGate, handle::Sandbox},
     session::Session,
     sys::ring,
     terminal::spec::{TerminalId, TerminalSpec},

@@ -22,7 +22,7 @@ use crate::{
     },
     pool::PoolError,
     resolve::{ProgramCache, SessionResolver},
-    sandbox::governing::Governing,
+    sandbox::roots::governing::Governing,
     session::{EscapesRoot, FILESYSTEM_TIMEOUT, Session, Toolchains},
     sys::allocator,
     terminal::{

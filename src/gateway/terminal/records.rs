@@ -20,8 +20,8 @@ use crate::{
     proto::v1::{self, Network, Outcome, outcome},
     reason::Reason,
     sandbox::{
-        handle::Sandbox, launch::LaunchError, requests::SpawnRefused, spawn_error::stage_name,
-        start::StartError,
+        control::{handle::Sandbox, requests::SpawnRefused, spawn_error::stage_name, start::StartError},
+        launch::LaunchError,
     },
     session::{KeptReport, Principal, Session, SessionId},
     signal,

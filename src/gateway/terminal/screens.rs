@@ -23,9 +23,8 @@ use crate::{
     link::LinkError,
     policy::PtySize,
     sandbox::{
-        handle::Sandbox,
+        control::{handle::Sandbox, requests::RequestError},
         host::Host,
-        requests::RequestError,
         screen_link::{ScreenError, ScreenLaunch, ScreenLink, ScreenObserver, launch_blocking},
     },
     terminal::{

@@ -172,7 +172,7 @@ pub(crate) struct Requested {
     /// What becomes of it when a rule asks a person.
     pub on_ask: OnAsk,
     /// How long the caller waits for a person's answer; absent: as long as it takes.
-    pub time_limit: Option<Duration>,
+    pub answer_timeout: Option<Duration>,
     /// What the command is to have as its stdin, from its caller.
     pub given_input: Option<Arc<OwnedFd>>,
 }

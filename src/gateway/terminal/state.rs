@@ -1,8 +1,8 @@
 //! One terminal: its id, what was permitted, its stage, its output, and its steps from stage to stage: its command starts, ends,
 //! is looked after, and is released.
 //!
-//! Each stage is published once and never goes back. A step consumes the value of the step before: [`Running`] becomes [`Exited`], and
-//! [`Exited`] becomes [`Released`].
+//! Each stage is published once and never goes back. A step consumes the value of the step before: [`Running`] becomes [`Finished`], and
+//! [`Finished`] becomes [`Released`].
 
 use std::{
     path::Path,
@@ -24,8 +24,10 @@ use crate::{
         v1::{Outcome, ProtectionHint, Receipt, outcome::End},
     },
     sandbox::{
-        handle::Sandbox,
-        listener::{CommandEnd, Listener},
+        control::{
+            handle::Sandbox,
+            terminal_observer::{CommandEnd, TerminalObserver},
+        },
         spec::Sharing,
     },
     session::Session,
@@ -87,7 +89,7 @@ enum Slot {
     /// Being started. The end may be reported before the start has been taken in.
     Starting(Option<CommandEnd>),
     Running(Running),
-    Exited(Exited),
+    Finished(Finished),
     /// Taken by the one who releases it, or never to be filled.
     Empty,
 }
@@ -332,7 +334,7 @@ impl Terminal {
             let mut slot = self.lock_slot();
             match std::mem::replace(&mut *slot, Slot::Running(running)) {
                 Slot::Starting(early_end) => early_end,
-                Slot::Running(_) | Slot::Exited(_) | Slot::Empty => None,
+                Slot::Running(_) | Slot::Finished(_) | Slot::Empty => None,
             }
         };
         self.publish(Stage::Running);
@@ -356,9 +358,9 @@ impl Terminal {
     ) {
         self.counters.adopted.inc();
         self.denials.report(&mut outcome);
-        let exited = Exited::without_sandbox(outcome);
-        let outcome = exited.outcome().clone();
-        *self.lock_slot() = Slot::Exited(exited);
+        let finished = Finished::without_sandbox(outcome);
+        let outcome = finished.outcome().clone();
+        *self.lock_slot() = Slot::Finished(finished);
         let now = Instant::now();
         self.conclude(outcome, now.checked_sub(ago).unwrap_or(now), recording);
     }
@@ -390,12 +392,12 @@ impl Terminal {
                     return;
                 }
                 Slot::Running(running) => {
-                    let exited = running.exited(self.outcome_of(end));
-                    let outcome = exited.outcome().clone();
-                    *slot = Slot::Exited(exited);
+                    let finished = running.finished(self.outcome_of(end));
+                    let outcome = finished.outcome().clone();
+                    *slot = Slot::Finished(finished);
                     outcome
                 }
-                other @ (Slot::Exited(_) | Slot::Empty) => {
+                other @ (Slot::Finished(_) | Slot::Empty) => {
                     *slot = other;
                     return;
                 }
@@ -487,10 +489,10 @@ impl Terminal {
     }
 
     /// Takes the last step's value out, to release it.
-    pub(in crate::terminal) fn take_exited(&self) -> Option<Exited> {
+    pub(in crate::terminal) fn take_finished(&self) -> Option<Finished> {
         let mut slot = self.lock_slot();
         match std::mem::replace(&mut *slot, Slot::Empty) {
-            Slot::Exited(exited) => Some(exited),
+            Slot::Finished(finished) => Some(finished),
             other @ (Slot::Starting(_) | Slot::Running(_) | Slot::Empty) => {
                 *slot = other;
                 None
@@ -506,7 +508,7 @@ impl Terminal {
     }
 }
 
-impl Listener for Terminal {
+impl TerminalObserver for Terminal {
     fn progressed(&self) {
         self.progress.notify_waiters();
     }
@@ -558,19 +560,19 @@ impl Running {
     }
 
     /// The end, as it came to be known.
-    pub(in crate::terminal) fn exited(self, outcome: Outcome) -> Exited {
-        Exited { lease: Some(self.lease), outcome: Arc::new(outcome) }
+    pub(in crate::terminal) fn finished(self, outcome: Outcome) -> Finished {
+        Finished { lease: Some(self.lease), outcome: Arc::new(outcome) }
     }
 }
 
 /// Ended, with its outcome. The output is still here, unless its sandbox ended while no gateway was there.
 #[derive(Debug)]
-pub(in crate::terminal) struct Exited {
+pub(in crate::terminal) struct Finished {
     lease: Option<SandboxLease>,
     outcome: Arc<Outcome>,
 }
 
-impl Exited {
+impl Finished {
     /// The end of a command whose sandbox was gone before this gateway came.
     pub(in crate::terminal) fn without_sandbox(outcome: Outcome) -> Self {
         Self { lease: None, outcome: Arc::new(outcome) }

@@ -10,7 +10,7 @@ use nix::sys::stat::fstat;
 use crate::{
     policy::profile::{Access, Filesystem, OnChange, Profile},
     proto::v1::{self, Outcome, WorkspaceAction, WorkspaceChange},
-    sandbox::path_walk,
+    sandbox::roots::path_walk,
     session::Session,
     sys::rights::Rights,
     terminal::{

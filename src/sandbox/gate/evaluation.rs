@@ -323,7 +323,7 @@ impl Gate {
         }
     }
 
-    /// Judges the calls of a group whose verification is over, until one of them is in verification.
+    /// Evaluates the calls of a group whose verification is over, until one of them is in verification.
     pub(super) fn evaluate_queued(&mut self, group: i32) {
         while !self.verifying.contains_key(&group) {
             let Some(calls) = self.queued.get_mut(&group) else { return };

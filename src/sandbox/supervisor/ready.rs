@@ -13,7 +13,6 @@ use crate::{
     sys::{
         file::{self, CallNonce},
         own_process::OwnOomScore,
-        spawn::ExecNonce,
     },
 };
 
@@ -93,7 +92,7 @@ pub struct SupervisedGate {
     /// The write end of the gate's dead-man pipe: a byte, or the end of the last copy, kills the gate.
     pub dead_man: OwnedFd,
     /// What lets a command's first exec pass.
-    pub nonce: ExecNonce,
+    pub nonce: CallNonce,
 }
 
 /// The listener for changes of mode with `S_ISGID` (seccomp_unotify(2)).

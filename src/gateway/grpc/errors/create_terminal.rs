@@ -10,10 +10,12 @@ use crate::{
     printable,
     reason::Reason,
     sandbox::{
+        control::{
+            requests::SpawnRefused,
+            spawn_error::{SpawnFailure, SpawnFault, stage_name},
+            start::StartError,
+        },
         launch::LaunchError,
-        requests::SpawnRefused,
-        spawn_error::{SpawnFailure, SpawnFault, stage_name},
-        start::StartError,
     },
     terminal::{ApprovalError, CreateError, SecretError},
     workspace::WatchError,

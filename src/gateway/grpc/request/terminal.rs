@@ -112,7 +112,7 @@ pub(crate) fn new_terminal(
         reader: ReaderKind::Stream,
         when_left: if request.stop_when_left { WhenLeft::IsStopped } else { WhenLeft::RunsOn },
         on_ask,
-        time_limit: None,
+        answer_timeout: None,
         given_input: None,
     })
 }
@@ -263,10 +263,10 @@ const MIN_QUIET_LIMIT: Duration = Duration::from_millis(100);
 /// The longest.
 const MAX_QUIET_LIMIT: Duration = Duration::from_secs(3_600);
 
-/// A line to be run. `caller_limit` is how long the caller waits.
+/// A line to be run. `answer_timeout` is how long the caller waits.
 pub(crate) fn new_line(
     request: RunLineRequest,
-    caller_limit: Option<Duration>,
+    answer_timeout: Option<Duration>,
 ) -> Result<NewLine, FieldError> {
     checked_line(&request.line).map_err(|error| field_error("line", error.to_string()))?;
     let when_busy = match WhenBusyWord::try_from(request.when_busy) {
@@ -283,7 +283,7 @@ pub(crate) fn new_line(
     if !(MIN_QUIET_LIMIT..=MAX_QUIET_LIMIT).contains(&quiet_limit) {
         return Err(field_error("quiet_limit", "must be 100 ms to 1 hour"));
     }
-    Ok(NewLine { line: request.line, when_busy, on_ask, quiet_limit, time_limit: caller_limit })
+    Ok(NewLine { line: request.line, when_busy, on_ask, quiet_limit, answer_timeout })
 }
 
 #[cfg(test)]

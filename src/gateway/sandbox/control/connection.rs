@@ -134,7 +134,7 @@ impl ControlConnection {
     }
 
     /// Sends a request and waits for its answer in time, where nobody serves the connection yet and no other request waits.
-    /// Events that come before the answer are dropped; those behind it are kept for [`Self::serve`].
+    /// Events that come before the answer are kept for [`Self::serve`], which reads those behind it.
     pub(crate) async fn exchange(&self, request: Request) -> Result<ControlResponse, LinkError> {
         let sequence = self.connection.next_sequence();
         self.connection.send(&ToSupervisor { sequence, request: Some(request) }, &[])?;

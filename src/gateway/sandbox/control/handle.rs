@@ -28,8 +28,8 @@ use crate::{
             cleanup::{Cleanup, KillOutcome},
             connection::{ControlConnection, SupervisorEvent},
             gate::SandboxGate,
-            listener::{CommandEnd, Listener},
             program_search::ProgramSearch,
+            terminal_observer::{CommandEnd, TerminalObserver},
         },
         counters::SandboxCounters,
         protections::Protections,
@@ -83,7 +83,7 @@ pub(crate) struct Sandbox {
     pub(super) effective_confinement: OnceLock<EffectiveConfinement>,
     pub(super) control: ControlConnection,
     pub(super) gate: SandboxGate,
-    pub(super) terminals: Mutex<HashMap<String, Arc<dyn Listener>>>,
+    pub(super) terminals: Mutex<HashMap<String, Arc<dyn TerminalObserver>>>,
     pub(super) life: watch::Sender<SandboxLife>,
     /// This gateway has asked it to end.
     pub(super) ending: AtomicBool,
@@ -108,7 +108,7 @@ impl Sandbox {
         state: SandboxState,
         cleanup: Cleanup,
         answered: AnsweredSandbox,
-        listeners: HashMap<String, Arc<dyn Listener>>,
+        observers: HashMap<String, Arc<dyn TerminalObserver>>,
         counters: &Arc<SandboxCounters>,
     ) -> Arc<Self> {
         let AnsweredSandbox {
@@ -131,7 +131,7 @@ impl Sandbox {
             effective_confinement: OnceLock::from(effective_confinement),
             control,
             gate,
-            terminals: Mutex::new(listeners),
+            terminals: Mutex::new(observers),
             life: watch::Sender::new(SandboxLife::Up),
             ending: AtomicBool::new(false),
             counters: counters.clone(),
@@ -332,12 +332,12 @@ impl Sandbox {
         &self.control
     }
 
-    /// Registers the listener for a terminal's events.
-    pub(crate) fn add_listener(&self, terminal_id: String, listener: Arc<dyn Listener>) {
-        self.lock_terminals().insert(terminal_id, listener);
+    /// Registers the observer for a terminal's events.
+    pub(crate) fn add_observer(&self, terminal_id: String, observer: Arc<dyn TerminalObserver>) {
+        self.lock_terminals().insert(terminal_id, observer);
     }
 
-    pub(crate) fn remove_listener(&self, terminal_id: &str) {
+    pub(crate) fn remove_observer(&self, terminal_id: &str) {
         self.lock_terminals().remove(terminal_id);
     }
 
@@ -345,8 +345,10 @@ impl Sandbox {
         self.held_address.lock().expect("no code panics while it holds the place of an address")
     }
 
-    pub(super) fn lock_terminals(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<dyn Listener>>> {
-        self.terminals.lock().expect("no code panics while it holds the table of listeners")
+    pub(super) fn lock_terminals(
+        &self,
+    ) -> std::sync::MutexGuard<'_, HashMap<String, Arc<dyn TerminalObserver>>> {
+        self.terminals.lock().expect("no code panics while it holds the table of observers")
     }
 
     /// Kills everything in a command's cgroup, in every hierarchy, by its path and without the supervisor. The terminal decides when.

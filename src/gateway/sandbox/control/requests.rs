@@ -32,8 +32,8 @@ use crate::{
     sandbox::control::{
         gate::SandboxGate,
         handle::Sandbox,
-        listener::Listener,
         spawn_error::{SpawnFailure, SpawnFault},
+        terminal_observer::TerminalObserver,
     },
     sys::{own_process::boot_ticks, ring},
 };
@@ -159,14 +159,14 @@ pub(crate) struct Spawned {
 }
 
 impl Sandbox {
-    /// Spawns what the permit allows. From then on the listener gets the terminal's events. The supervisor keeps
+    /// Spawns what the permit allows. From then on the observer gets the terminal's events. The supervisor keeps
     /// the metadata for the next gateway.
     pub(crate) async fn spawn(
         &self,
         terminal_id: String,
         permit: Permit,
         extras: SpawnExtras,
-        listener: Arc<dyn Listener>,
+        observer: Arc<dyn TerminalObserver>,
     ) -> Result<Spawned, SpawnRefused> {
         if permit.spec().streams().pty().is_some()
             && !self.effective_confinement().is_some_and(|confinement| confinement.has_ptys)
@@ -179,10 +179,10 @@ impl Sandbox {
             return Err(SpawnRefused::NoUmask);
         }
         self.announce(&terminal_id, &permit, &extras).await.map_err(SpawnRefused::Gate)?;
-        self.add_listener(terminal_id.clone(), listener);
+        self.add_observer(terminal_id.clone(), observer);
         let spawned = self.request_spawn(terminal_id.clone(), permit, extras).await;
         if spawned.is_err() {
-            self.remove_listener(&terminal_id);
+            self.remove_observer(&terminal_id);
             self.remove_from_gate(&terminal_id);
         }
         spawned

@@ -20,10 +20,13 @@ use crate::{
     byte_text,
     proto::supervisor::{Mount, mount::Kind},
     sandbox::{
-        governing::{CoverExtent, GoverningView},
-        path_walk::{self, FilesystemLocation, MountEntry, MountTable},
         protections::COVERED_MOUNT,
-        roots::{KERNEL_FILESYSTEMS, MEMORY_FILESYSTEMS, machines_locations},
+        roots::{
+            KERNEL_FILESYSTEMS, MEMORY_FILESYSTEMS,
+            governing::{CoverExtent, GoverningView},
+            machines_locations,
+            path_walk::{self, FilesystemLocation, MountEntry, MountTable},
+        },
         spec::Shortfall,
     },
 };

@@ -29,7 +29,7 @@ use nix::{
 
 use super::shown::{ShownDirectory, ShownFor};
 use crate::{
-    sandbox::path_walk::{self, MountTable},
+    sandbox::roots::path_walk::{self, MountTable},
     sys::unix_diag::{self, BoundFile, BoundSocket},
 };
 

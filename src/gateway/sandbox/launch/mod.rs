@@ -16,8 +16,6 @@ mod protected;
 mod rootfs;
 mod rootfs_error;
 mod shown;
-mod shown_directory;
-mod shown_socket;
 mod start;
 
 pub use error::LaunchError;

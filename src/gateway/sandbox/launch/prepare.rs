@@ -40,7 +40,7 @@ use crate::{
             private_files::PrivateFiles,
             rootfs,
             rootfs_error::RootfsError,
-            shown_directory, shown_socket,
+            shown,
         },
         protections::Protections,
         roots, sandbox_state,
@@ -181,7 +181,7 @@ pub(super) fn prepare(
             let listener = listen(&cleanup.directory, AGENT_SOCKET)?;
             let unseen = |cause| LaunchError::State { path: cleanup.directory.join(AGENT_SOCKET), cause };
             let (mount, socket) =
-                shown_socket::show(&cleanup.directory, AGENT_SOCKET, SSH_AGENT_SOCKET).map_err(unseen)?;
+                shown::show_socket(&cleanup.directory, AGENT_SOCKET, SSH_AGENT_SOCKET).map_err(unseen)?;
             view.mounts.push(mount);
             view.sources.push(socket);
             Some(listener)
@@ -196,7 +196,7 @@ pub(super) fn prepare(
         let unseen = |cause| LaunchError::State { path: cleanup.directory.join(&name), cause };
         listener.set_nonblocking(true).map_err(unseen)?;
         let inside = socket.inside().to_string_lossy();
-        let (mount, source) = shown_socket::show(&cleanup.directory, &name, &inside).map_err(unseen)?;
+        let (mount, source) = shown::show_socket(&cleanup.directory, &name, &inside).map_err(unseen)?;
         view.mounts.push(mount);
         view.sources.push(source);
         unix_listeners.push(listener);
@@ -204,13 +204,13 @@ pub(super) fn prepare(
 
     if let Some(directory) = &spec.certificates {
         let unseen = |cause| LaunchError::State { path: directory.clone(), cause };
-        let (mount, source) = shown_directory::show(directory, CERTIFICATES_DIRECTORY).map_err(unseen)?;
+        let (mount, source) = shown::show_directory(directory, CERTIFICATES_DIRECTORY).map_err(unseen)?;
         view.mounts.push(mount);
         view.sources.push(source);
     }
     // A host that says nothing of its processors, as in some containers, has sandboxes without it.
     if let Some(processors) = host.processors(state)
-        && let Ok((mount, source)) = shown_directory::show(processors, PROCESSORS)
+        && let Ok((mount, source)) = shown::show_directory(processors, PROCESSORS)
     {
         view.mounts.push(mount);
         view.sources.push(source);

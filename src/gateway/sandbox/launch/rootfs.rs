@@ -18,7 +18,6 @@ use crate::{
     policy::profile::{Access, Filesystem, Network, Profile},
     proto::supervisor::{Identity, MappedGroup, Mount, mount::Kind},
     sandbox::{
-        governing::GoverningView,
         launch::{
             covers::{self, Covers},
             name_files::{hosts, name_sources, resolv_conf},
@@ -28,7 +27,7 @@ use crate::{
             rootfs_error::RootfsError,
             shown::{ShownDirectory, ShownFor},
         },
-        roots::{Root, RootRole},
+        roots::{Root, RootRole, governing::GoverningView},
         spec::{Owner, SessionFilesUse, Shortfall},
     },
 };
@@ -468,7 +467,7 @@ mod tests {
     use super::*;
     use crate::{
         policy::profile::PACKAGE_DATABASES,
-        sandbox::{governing::Governing, spec::CallerHome},
+        sandbox::{roots::governing::Governing, spec::CallerHome},
     };
 
     const NOTHING: PrivateFiles<'_> = PrivateFiles {

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use super::protected::ProtectError;
-use crate::sandbox::governing::GoverningError;
+use crate::sandbox::roots::governing::GoverningError;
 
 /// Why the root file system cannot be planned.
 #[derive(Debug, thiserror::Error)]

@@ -24,7 +24,7 @@ use crate::{
             gate::SandboxGate,
             handle::{AnsweredSandbox, Sandbox},
             links::SandboxLinks,
-            listener::Listener,
+            terminal_observer::TerminalObserver,
         },
         counters::SandboxCounters,
         gate_link::{GateHello, GateOwner, Gates},
@@ -148,12 +148,12 @@ fn has_processes(directory: &Path) -> bool {
 
 impl AdoptableSandbox {
     /// Makes the sandbox this gateway's, for this user. From here on it ends when its supervisor is lost. The
-    /// listeners, by terminal id, get the events since the terminals were listed.
+    /// observers, by terminal id, get the events since the terminals were listed.
     pub(crate) fn adopt(
         self,
         host: &Arc<Host>,
         uid: u32,
-        listeners: HashMap<String, Arc<dyn Listener>>,
+        observers: HashMap<String, Arc<dyn TerminalObserver>>,
         SandboxLinks { gates, nets, agents: _ }: SandboxLinks<'_>,
         counters: &Arc<SandboxCounters>,
     ) -> Arc<Sandbox> {
@@ -170,7 +170,7 @@ impl AdoptableSandbox {
         } = self;
         let owner =
             GateOwner { sandbox_id: state.id.clone(), session_id: state.assignment.session_id.clone(), uid };
-        let gate = adopt_gate(gate, gates, owner, &listeners);
+        let gate = adopt_gate(gate, gates, owner, &observers);
         let ptys = host.ptys().restore(uid, state.ptys);
         let cleanup = Cleanup::new(state.cgroup.clone(), Some(directory)).with_ptys(ptys);
         let net_owner = (state.network == Network::Proxy).then(|| NetOwner::of_adopted(&state, uid));
@@ -185,7 +185,7 @@ impl AdoptableSandbox {
                 has_session_files,
                 has_session_network,
             },
-            listeners,
+            observers,
             counters,
         );
         if let Some(owner) = net_owner {
@@ -199,7 +199,7 @@ fn adopt_gate(
     gate: DiscoveredGate,
     gates: &Arc<Gates>,
     owner: GateOwner,
-    listeners: &HashMap<String, Arc<dyn Listener>>,
+    observers: &HashMap<String, Arc<dyn TerminalObserver>>,
 ) -> SandboxGate {
     let hello = match gate {
         DiscoveredGate::None => return SandboxGate::None,
@@ -211,7 +211,7 @@ fn adopt_gate(
     };
     match gates.link(owner.clone(), hello) {
         Ok(link) => {
-            link.retain_terminals(listeners);
+            link.retain_terminals(observers);
             SandboxGate::Linked(link)
         }
         Err(error) => {

@@ -6,7 +6,7 @@ use libc::c_long;
 use super::OFFSET_NUMBER;
 use super::conditional::{ArgumentCondition, CREATES, SET_GROUP_ID, SET_ID, SET_USER_ID, SUPERVISOR};
 use super::families::{FAMILIES, Protocol};
-use super::notified::{NotifiedCall, Otherwise};
+use super::notified::{NotifiedRule, Otherwise};
 
 /// Code, jumps if true and if false, value.
 type Instruction = (u16, u8, u8, u32);
@@ -49,7 +49,7 @@ impl FilterBuilder {
     }
 
     /// The call's number is in the accumulator before and, for another call, after.
-    pub(super) fn notify(&mut self, notified: &NotifiedCall) {
+    pub(super) fn notify(&mut self, notified: &NotifiedRule) {
         let instructions = 2 * notified.unless.len() as u8 + 2;
         self.push(JUMP_EQUAL, 0, instructions, number(notified.call));
         for (index, word) in (0..).zip(&notified.unless) {

@@ -47,7 +47,7 @@ impl ExecNonce {
 }
 
 /// A call that is allowed if its registers from `first_register` on have these values.
-pub(super) struct NotifiedCall {
+pub(super) struct NotifiedRule {
     pub(super) call: c_long,
     pub(super) first_register: u32,
     /// The lower half of each register, then its upper half.
@@ -66,7 +66,7 @@ pub(super) enum Otherwise {
 }
 
 /// All of them.
-pub(super) fn calls(machine: Arch, listener: Listener<'_>) -> impl Iterator<Item = NotifiedCall> {
+pub(super) fn calls(machine: Arch, listener: Listener<'_>) -> impl Iterator<Item = NotifiedRule> {
     let calls = match listener {
         Listener::None => Vec::new(),
         Listener::Supervisor(nonce) => vec![(FCHMODAT, 3, nonce.words(), Otherwise::Ruled)],
@@ -82,7 +82,7 @@ pub(super) fn calls(machine: Arch, listener: Listener<'_>) -> impl Iterator<Item
         }
     };
     calls.into_iter().filter_map(move |(numbers, first_register, unless, otherwise)| {
-        Some(NotifiedCall { call: numbers.on(machine)?, first_register, unless, otherwise })
+        Some(NotifiedRule { call: numbers.on(machine)?, first_register, unless, otherwise })
     })
 }
 

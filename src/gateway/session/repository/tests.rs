@@ -6,7 +6,10 @@ use std::{
 };
 
 use super::*;
-use crate::sandbox::{governing::Governing, roots, spec::RootRole};
+use crate::sandbox::{
+    roots::{self, governing::Governing},
+    spec::RootRole,
+};
 
 /// All parts of a git directory; a name with a slash is a directory.
 const WHOLE: [&str; 3] = ["HEAD", "objects/", "refs/"];

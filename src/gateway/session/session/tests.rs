@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use super::*;
 use crate::{
     proto::state::{RootRecord, SessionRecord},
-    sandbox::governing::{GoverningKind, GoverningPath},
+    sandbox::roots::governing::{GoverningKind, GoverningPath},
     session::store,
 };
 

@@ -33,8 +33,8 @@ use crate::{
         v1::ConnectDenial,
     },
     sandbox::{
-        governing::Governing,
         net_link::{Asker, Authorities, ConnectionObserver, ConnectionOrigin, Judged, NetOwner},
+        roots::governing::Governing,
     },
     session::{Principal, Session, SessionId},
     terminal::{

@@ -63,11 +63,11 @@ pub(in crate::terminal) struct GateReports {
 
 /// Whether the journal has a report already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Recording {
+enum InJournal {
     /// It has not.
-    Needed,
+    NotYet,
     /// A gateway before this one has written it.
-    Done,
+    Already,
 }
 
 impl GateObserver for GateReports {
@@ -99,14 +99,14 @@ impl GateReports {
         }
     }
 
-    async fn recording(&self, link: &GateLink, report: &Report) -> Recording {
+    async fn recording(&self, link: &GateLink, report: &Report) -> InJournal {
         if !link.is_backlog(report.number) {
-            return Recording::Needed;
+            return InJournal::NotYet;
         }
         let at = UNIX_EPOCH.checked_add(Duration::from_nanos(report.at_unix_ns)).unwrap_or(UNIX_EPOCH);
         match self.recorded_before.contains(&link.owner().sandbox_id, report.number, at).await {
-            true => Recording::Done,
-            false => Recording::Needed,
+            true => InJournal::Already,
+            false => InJournal::NotYet,
         }
     }
 
@@ -115,7 +115,7 @@ impl GateReports {
         source: ReportSource<'_>,
         denied: &ExecDenied,
         terminal: Option<&Terminal>,
-        recording: Recording,
+        recording: InJournal,
     ) {
         let mut record = Record::ExecDenied(source.denied(denied));
         self.redact(&mut record, terminal);
@@ -126,7 +126,7 @@ impl GateReports {
                 terminal.terminal_log().add_denial(terminal.id, entry);
             }
         }
-        if recording == Recording::Done {
+        if recording == InJournal::Already {
             return;
         }
         self.counters.execs_denied.inc();
@@ -139,9 +139,9 @@ impl GateReports {
         source: ReportSource<'_>,
         allowed: &ExecsAllowed,
         terminal: Option<&Terminal>,
-        recording: Recording,
+        recording: InJournal,
     ) {
-        if recording == Recording::Done {
+        if recording == InJournal::Already {
             return;
         }
         let count = allowed.execs.iter().map(|exec| exec.count).fold(allowed.others, u64::saturating_add);
@@ -157,14 +157,14 @@ impl GateReports {
         source: ReportSource<'_>,
         asked: &ExecAsked,
         terminal: Option<Arc<Terminal>>,
-        recording: Recording,
+        recording: InJournal,
     ) {
         // The exec waits from its question on, and a journal that cannot be written waits, too.
         let asks = terminal.as_ref().filter(|terminal| terminal.spec.on_ask == OnAsk::Wait);
         let not_idle = asks.map(PersonWait::begin);
         let mut record = Record::ExecAsked(source.asked(asked));
         self.redact(&mut record, terminal.as_deref());
-        if recording == Recording::Needed {
+        if recording == InJournal::NotYet {
             self.counters.execs_asked.inc();
             let written = until_recorded(|| self.recorder.record_denial(&record)).await;
             if written == Err(CountedOnly) {
@@ -213,16 +213,16 @@ impl GateReports {
         self.questions.supersede(self.policy.current().generation());
     }
 
-    async fn denied_again(&self, source: ReportSource<'_>, again: &ExecDeniedAgain, recording: Recording) {
-        if recording == Recording::Needed {
+    async fn denied_again(&self, source: ReportSource<'_>, again: &ExecDeniedAgain, recording: InJournal) {
+        if recording == InJournal::NotYet {
             let records = [source.denied_again(again)];
             until_recorded(|| self.recorder.record_all_within_share(&records)).await;
         }
     }
 
-    async fn ask_ended(&self, source: ReportSource<'_>, ended: &AskEnded, recording: Recording) {
+    async fn ask_ended(&self, source: ReportSource<'_>, ended: &AskEnded, recording: InJournal) {
         self.questions.ended(&source.owner.sandbox_id, ended.number);
-        if recording == Recording::Needed {
+        if recording == InJournal::NotYet {
             let records = [source.ask_ended(ended)];
             until_recorded(|| self.recorder.record_all(&records)).await;
         }

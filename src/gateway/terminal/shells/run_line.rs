@@ -15,7 +15,7 @@ use crate::{
         command::shell::{Dialect, Word, parse},
         profile::{CgroupLimits, Network},
     },
-    sandbox::{gate::SandboxGate, handle::Sandbox, requests::GateLine},
+    sandbox::control::{gate::SandboxGate, handle::Sandbox, requests::GateLine},
     terminal::{
         approvals::CallerGuard,
         control::{self, EndOfInput},
@@ -54,7 +54,7 @@ pub(crate) struct NewLine {
     /// How long the shell must wait for input, without output, to count as idle if marks are missing.
     pub quiet_limit: Duration,
     /// How long the caller waits for a person's answer; absent: as long as it takes.
-    pub time_limit: Option<Duration>,
+    pub answer_timeout: Option<Duration>,
 }
 
 /// What a kept shell does.
@@ -164,10 +164,10 @@ impl Terminals {
             when_left: WhenLeft::RunsOn,
             request_id: None,
             on_ask: new.on_ask,
-            time_limit: new.time_limit,
+            answer_timeout: new.answer_timeout,
             given_input: None,
         };
-        let (caller, _guard) = CallerGuard::begin(new.time_limit);
+        let (caller, _guard) = CallerGuard::begin(new.answer_timeout);
         let permitted = self.permit(&mut requested, &caller).await;
         let (permit, mut decision) = permitted.inspect_err(|_| self.counters.refused.inc())?;
         check_effects(terminal, &permit).inspect_err(|_| self.counters.refused.inc())?;

@@ -16,7 +16,7 @@ use crate::{
     link::PolledConnection,
     proto::supervisor::{FromGateProcess, FromSupervisor, ToGateProcess, ToSupervisor},
     supervisor::ready::SupervisedGate,
-    sys::spawn::ExecNonce,
+    sys::file::CallNonce,
 };
 
 /// Between an answer and the next ping.
@@ -59,7 +59,7 @@ pub(super) enum GateState {
 pub(super) struct RunningGate {
     pub(super) frames: PolledConnection<ToGateProcess, FromGateProcess>,
     pub(super) dead_man: OwnedFd,
-    nonce: ExecNonce,
+    nonce: CallNonce,
     /// The number of the last ping.
     pub(super) pinged: u64,
     pub(super) ping: Ping,
@@ -84,10 +84,10 @@ impl GateState {
     }
 
     /// What lets a command's first exec pass.
-    pub(super) fn exec_nonce(&self) -> ExecNonce {
+    pub(super) fn exec_nonce(&self) -> CallNonce {
         match self {
             Self::Up(gate) => gate.nonce,
-            Self::None | Self::Lost => ExecNonce::default(),
+            Self::None | Self::Lost => CallNonce::default(),
         }
     }
 

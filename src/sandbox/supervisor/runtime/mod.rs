@@ -86,7 +86,7 @@ struct Runtime {
     is_receiving_from_others: bool,
     terminals: SlotMap<SupervisedTerminal>,
     keys_by_id: HashMap<String, SlotKey>,
-    /// Leaders that are not reaped yet, by pid.
+    /// Terminals whose main process is not reaped yet, by its pid.
     leaders: HashMap<i32, SlotKey>,
     leaves: Leaves,
     /// Whether the kernel can make a process inside a cgroup: assumed, and given up at the first refusal.

@@ -57,7 +57,7 @@ impl Runtime {
         Ok((OutputStream { ring, flow: PipeState::Reading(output) }, stdin))
     }
 
-    /// The leader has exited, and the kernel has hung up its terminal: the output ends when the last process has closed it.
+    /// The main process has exited, and the kernel has hung up its terminal: the output ends when the last process has closed it.
     pub(super) fn release_pty(&mut self, key: SlotKey) {
         if let Some(pty) = self.terminals.get_mut(key).and_then(|terminal| terminal.pty.as_mut()) {
             pty.slave = None;
@@ -121,7 +121,7 @@ impl Runtime {
         pty::signal_foreground(master.as_fd(), request.signal)
     }
 
-    /// The leader first.
+    /// The main process first.
     fn foreground_candidates(&self, terminal: &SupervisedTerminal) -> Vec<i32> {
         let mut processes = vec![terminal.pid];
         match &terminal.leaf {

@@ -213,7 +213,7 @@ impl Runtime {
     fn send_signal(&mut self, request: &SendSignal) -> Result<(), Errno> {
         let key = self.key_of(&request.terminal_id)?;
         let terminal = self.terminals.get(key).ok_or(Errno::ENOENT)?;
-        // Its leader is not reaped yet, so the id cannot be reused.
+        // Its main process is not reaped yet, so the id cannot be reused.
         match terminal.phase {
             TerminalPhase::Running => signals::send_to_group(terminal.pid, request.signal),
             TerminalPhase::Lingering { .. }

@@ -328,9 +328,9 @@ impl Runtime {
             phase: TerminalPhase::Running,
             events: None,
             wake: None,
-            // Copied, because the received bytes share the whole request's buffer.
             screen: None,
             traffic,
+            // Copied, because the received bytes share the whole request's buffer.
             metadata: Bytes::copy_from_slice(&request.metadata),
         };
         // `prepared.child_ends` is dropped here, which closes the command's ends of the pipes.

@@ -2,24 +2,24 @@
 //! report of the end. Every clock of the supervisor's part of that is here.
 //!
 //! Uses the leaf and pidfds, never a process group: setsid, double forks and fork storms do not help. Only the
-//! leader is killed by pid, which cannot be reused before it is reaped here. Without cgroups the tree is everything
-//! in the pid namespace; the sandbox then serves one terminal.
+//! command's main process is killed by pid, which cannot be reused before it is reaped here. Without cgroups the tree is
+//! everything in the pid namespace; the sandbox then serves one terminal.
 //!
 //! Which clock starts which:
 //!
 //! ```text
 //! Stop, a limit, Shutdown
-//!  ├─ TERM, CONT; HUP to the leader of a PTY
+//!  ├─ TERM, CONT; HUP to the main process of a PTY
 //!  ├─ every RESCAN_INTERVAL: TERM, CONT to processes that are new since
-//!  ├─ after HANG_UP_INTERVAL, twice as long later, ...: HUP to the leader of a PTY again
-//!  ├─ leader reaped ──► strays: at most MAX_STRAY_SCANS searches, KILL_RESCAN_INTERVAL apart
+//!  ├─ after HANG_UP_INTERVAL, twice as long later, ...: HUP to the main process of a PTY again
+//!  ├─ main process reaped ──► strays: at most MAX_STRAY_SCANS searches, KILL_RESCAN_INTERVAL apart
 //!  ├─ leaf empty and removed ──► drain, at most DRAIN_TIMEOUT ──► Exited
 //!  └─ grace, at most MAX_GRACE ──► cgroup.kill, KILL
 //!       ├─ every KILL_RESCAN_INTERVAL: KILL to what is left
 //!       └─ SURVIVOR_TIMEOUT ──► report with the survivors
 //!            └─ FINAL_REPORT_DELAY ──► this process exits, and the kernel ends all that is in its pid namespace
 //!
-//! leader exits by itself ──► linger ──► as a Stop, with a grace of at most STRAGGLER_GRACE, for what it has left running
+//! main process exits by itself ──► linger ──► as a Stop, with a grace of at most STRAGGLER_GRACE, for what it has left running
 //!
 //! Shutdown ──► grace + LAST_PROCESS_TIMEOUT ──► this process exits
 //! ```
@@ -64,13 +64,15 @@ use crate::{
 /// 600 s (`GRACE_MAX`), but a profile's `times.grace` has no bound, and those of up to a day are kept.
 const MAX_GRACE: Duration = Duration::from_secs(86_400);
 
-/// The longest grace of processes that survive a leader which has ended by itself. Nobody waits for them: the command's end does.
+/// The longest grace of processes that survive a main process which has ended by itself. Nobody waits for them: the command's end
+/// does.
 const STRAGGLER_GRACE: Duration = Duration::from_secs(1);
 
 /// How often new processes are signalled during the grace: what is forked meanwhile has not had TERM.
 const RESCAN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a leader that was sent HUP has before it is sent it again; twice as long each time. See [`Runtime::hang_up_again`].
+/// How long a main process that was sent HUP has before it is sent it again; twice as long each time. See
+/// [`Runtime::hang_up_again`].
 const HANG_UP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How often to kill again where the kernel does not report an empty leaf: cgroup v1 and kernels before 5.14 have no `cgroup.kill`, and it
@@ -195,8 +197,8 @@ impl Runtime {
         }
     }
 
-    /// Sends HUP again to the leader of a PTY that goes on. A shell that is just about to read its next line when the signal
-    /// comes notes it and reads all the same: readline looks at its signals first and waits then.
+    /// Sends HUP again to the main process of a PTY that goes on. A shell that is just about to read its next line when the
+    /// signal comes notes it and reads all the same: readline looks at its signals first and waits then.
     fn hang_up_again(&mut self, key: SlotKey) {
         let now = self.now;
         let Some(terminal) = self.terminals.get_mut(key) else { return };
@@ -275,7 +277,7 @@ impl Runtime {
     }
 }
 
-// From a leader's exit to the report of the end.
+// From a main process's exit to the report of the end.
 impl Runtime {
     /// Is called whenever anything about a terminal has changed, and does all that can be done now. The end is reported once: by the step
     /// to [`TerminalPhase::Ended`], which is final.
@@ -509,7 +511,7 @@ impl Runtime {
     }
 }
 
-// What outlives a leader: strays, and what is reaped.
+// What outlives a main process: strays, and what is reaped.
 impl Runtime {
     /// Names the processes that a command which has ended by itself left running, before they are ended with it. What a caller's stop or a
     /// limit ends with the command is what was asked for.
@@ -764,7 +766,7 @@ fn children() -> Vec<i32> {
 /// Which kind of process was reaped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReapedProcess {
-    /// A terminal's leader.
+    /// A terminal's main process.
     Leader,
     /// An orphan.
     Orphan,

@@ -42,11 +42,11 @@ pub(super) struct SupervisedTerminal {
     pub(super) stdin: CommandStdin,
     /// Instead of pipes.
     pub(super) pty: Option<TerminalPty>,
-    /// How the leader exited, once it is reaped.
+    /// How the main process exited, once it is reaped.
     pub(super) leader_exit: Option<LeaderExit>,
     pub(super) stop: Option<StopState>,
     pub(super) phase: TerminalPhase,
-    /// `cgroup.events`, while a process survives the leader.
+    /// `cgroup.events`, while a process survives the main process.
     pub(super) events: Option<OwnedFd>,
     /// When this terminal is scheduled to advance.
     pub(super) wake: Option<Instant>,
@@ -63,8 +63,8 @@ pub(super) struct SupervisedTerminal {
 pub(super) struct TerminalPty {
     /// `None` when the end was reported.
     pub(super) master: Option<OwnedFd>,
-    /// Held while the leader runs: when it closes its descriptors, the output must not end, because it can open /dev/tty
-    /// later.
+    /// Held while the main process runs: when it closes its descriptors, the output must not end, because it can open
+    /// /dev/tty later.
     pub(super) slave: Option<OwnedFd>,
     pub(super) size: WindowSize,
 }
@@ -96,7 +96,7 @@ pub(super) enum PipeState {
     Ended,
 }
 
-/// The leader's exit.
+/// The main process's exit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LeaderExit {
     pub(super) reaped: Reaped,
@@ -107,14 +107,14 @@ pub(super) struct LeaderExit {
 /// The phases of a terminal.
 #[derive(Debug)]
 pub(super) enum TerminalPhase {
-    /// The leader runs.
+    /// The main process runs.
     Running,
-    /// The leader is reaped; other processes have until then.
+    /// The main process is reaped; other processes have until then.
     Lingering {
         /// The end of the linger time.
         until: Instant,
     },
-    /// Processes that survived the leader are being stopped.
+    /// Processes that survived the main process are being stopped.
     KillingStragglers,
     /// The leaf is removed or given up; the pipes may still hold bytes.
     Draining(LeafRemoval),
@@ -134,18 +134,18 @@ pub(super) struct LeafRemoval {
 /// A stop under way.
 #[derive(Debug)]
 pub(super) struct StopState {
-    /// `None` when it only kills processes that survived the leader.
+    /// `None` when it only kills processes that survived the main process.
     pub(super) cause: Option<StopCause>,
     pub(super) kill_at: Instant,
     pub(super) killed_at: Option<Instant>,
     pub(super) rescan_at: Instant,
     /// Processes that were sent TERM.
     pub(super) signalled: HashSet<i32>,
-    /// When the leader of a PTY is sent HUP again, and how long it is left alone then.
+    /// When the main process of a PTY is sent HUP again, and how long it is left alone then.
     pub(super) hang_up_again: (Instant, Duration),
     /// What the command left running, if this ends it.
     pub(super) left_behind: EndedProcesses,
-    /// Processes other than the leader that had to be killed.
+    /// Processes other than the main process that had to be killed.
     pub(super) stragglers: u32,
     /// How often strays were searched.
     pub(super) stray_scans: u8,

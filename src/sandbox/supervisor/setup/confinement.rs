@@ -31,7 +31,6 @@ use crate::{
         file::{self, CallNonce},
         landlock::{self, FileRights, Ruleset, TcpRights},
         seccomp,
-        spawn::ExecNonce,
     },
     wire::{encode, gate::NONCE_BYTES, launch::EXECUTABLE_PATHS_FROM},
 };
@@ -307,7 +306,7 @@ pub(super) struct GateHandover {
     socket: OwnedFd,
     namespaces: Vec<OwnedFd>,
     dead_man: (OwnedFd, OwnedFd),
-    nonce: ExecNonce,
+    nonce: CallNonce,
 }
 
 impl GateHandover {

@@ -3,7 +3,7 @@
 use crate::proto::supervisor::{Exit, StopCause};
 
 /// What a sandbox reports to a terminal. Called on the sandbox's task, so it must not wait.
-pub(crate) trait Listener: Send + Sync + std::fmt::Debug {
+pub(crate) trait TerminalObserver: Send + Sync + std::fmt::Debug {
     /// An armed ring has new bytes, or its end.
     fn progressed(&self);
     /// The command survives its kill, so the sandbox will end. `cause` says why the command was stopped.
