@@ -1,6 +1,7 @@
 //! What the programs of a release weigh: their size, and what the start of each costs beside `/bin/true`.
 //!
-//! A start is a whole process that does nothing: `--version`, and for `provost-sandbox` the refusal of a stranger. All take turns.
+//! A start is a whole process that does nothing: `--version`, for `provost-sandbox` the refusal of a stranger, and for `provost-shell` that
+//! of a gateway which is not there. All take turns.
 //! `cargo bench --bench start -- [--rounds N]`
 
 #[allow(dead_code, reason = "each benchmark uses its part")]
@@ -17,7 +18,7 @@ use support::{
 const PROGRAMS: [(&str, &[&str], bool, f64); 3] = [
     (env!("CARGO_BIN_EXE_provost"), &["--version"], false, 25.0),
     (env!("CARGO_BIN_EXE_provost-sandbox"), &[], true, 6.0),
-    (env!("CARGO_BIN_EXE_provost-shell"), &["--version"], false, 6.0),
+    (env!("CARGO_BIN_EXE_provost-shell"), &["-c", "true"], true, 6.0),
 ];
 const LARGEST_START: f64 = 1.5;
 
@@ -39,6 +40,7 @@ fn main() {
     let mut candidates = vec![(bare, Taken::default())];
     for (path, arguments, fails, _) in PROGRAMS {
         let peer = Peer::new(&name(path), &[&[path], arguments].concat());
+        let peer = peer.with("PROVOST_GATEWAY", "unix:/nonexistent/provost.sock");
         candidates.push((if fails { peer.failing() } else { peer }, Taken::default()));
     }
     // The first round reads the files from the disk.
