@@ -5,7 +5,7 @@
 use std::{
     fs,
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -97,8 +97,11 @@ impl StateDirectory {
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(0o600)
             .open(directory.join("lock"))
             .map_err(failed)?;
+        // Whoever can open it can lock it (flock(2)), also where the directory is open to others.
+        lock.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
         let deadline = Instant::now() + RELEASE_TIMEOUT;
         loop {
             lock = match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {

@@ -2,6 +2,13 @@
 //!
 //! A stranger's watch is known to have passed over what others did when the stranger's own event arrives after it.
 
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
 use tokio_stream::StreamExt as _;
 
 use crate::support::{
@@ -64,4 +71,47 @@ async fn a_watch_of_everything_shows_a_stranger_only_its_own_terminals() {
         stranger.close().await;
     })
     .await;
+}
+
+/// Whether the stranger can lock this, shared with others or alone.
+fn can_lock(path: &Path) -> bool {
+    ["--shared", "--exclusive"].into_iter().any(|how| {
+        let mut flock = Command::new("setpriv");
+        flock.args([&format!("--reuid={STRANGER}"), &format!("--regid={STRANGER}"), "--clear-groups"]);
+        flock.args(["flock", "--nonblock", how]).arg(path).arg("true");
+        flock.output().expect("setpriv can be started").status.success()
+    })
+}
+
+#[tokio::test]
+async fn a_stranger_can_lock_nothing_that_a_gateway_locks() {
+    if !is_root() {
+        return skip("another user can only be had as root");
+    }
+    let gateway = Gateway::start();
+    in_session(&gateway, async |session| {
+        assert_eq!(session.command("true").finish().await.outcome.survivors, 0);
+    })
+    .await;
+    let state = gateway.directory().join("state");
+    let found = fs::metadata(&state).expect("it is there");
+    let name = format!("provost-{:x}-{:x}", found.dev(), found.ino());
+    let groups = Command::new("find").args(["/sys/fs/cgroup", "-type", "d", "-name", &name]).output();
+    let groups = String::from_utf8(groups.expect("find can be started").stdout).expect("text");
+    let groups: Vec<PathBuf> = groups.lines().map(PathBuf::from).collect();
+    if groups.is_empty() {
+        return skip("the gateway has no cgroups here");
+    }
+    for group in &groups {
+        // One as any process makes it, beside it.
+        let open = group.with_file_name(format!("open-to-all-{}", std::process::id()));
+        fs::create_dir(&open).expect("a cgroup can be made");
+        let could_lock = can_lock(&open);
+        fs::remove_dir(&open).expect("it is empty");
+        assert!(could_lock, "the attack works on {}", open.display());
+        assert!(!can_lock(group), "{}", group.display());
+    }
+    let lock = state.join("lock");
+    assert_eq!(fs::metadata(&lock).expect("it is there").permissions().mode() & 0o777, 0o600);
+    gateway.stop();
 }

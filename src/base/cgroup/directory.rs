@@ -8,7 +8,7 @@ use std::{
     io,
     os::{
         fd::{AsFd, OwnedFd},
-        unix::fs::{MetadataExt, OpenOptionsExt, chown},
+        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown},
     },
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -308,15 +308,19 @@ const MAKE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often this is tried again: no event reports it.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
+/// What a locked cgroup's directory allows others: to pass. Whoever can open it for reading can lock it, too (flock(2)), and no
+/// gateway would get its cgroup.
+const LOCKED_MODE: u32 = 0o711;
+
 /// Makes a cgroup, if it is missing, and locks it against removal as abandoned. One that is being removed at this
-/// moment is made again.
+/// moment is made again. Nobody but its owner can lock it.
 ///
 /// # Errors
 /// [`CgroupError::Make`], [`CgroupError::Open`]; [`CgroupError::Locked`] when another process keeps the lock.
 pub fn make_locked(path: &Path) -> Result<PresenceLock, CgroupError> {
     let deadline = Instant::now() + MAKE_TIMEOUT;
     loop {
-        make(path)?;
+        make_closed(path)?;
         if let Some(presence) = lock_presence(path)? {
             return Ok(presence);
         }
@@ -324,6 +328,42 @@ pub fn make_locked(path: &Path) -> Result<PresenceLock, CgroupError> {
             return Err(CgroupError::Locked { path: path.to_owned() });
         }
         std::thread::park_timeout(RETRY_INTERVAL);
+    }
+}
+
+/// One of another user's is left as it is: it is refused later.
+fn make_closed(path: &Path) -> Result<(), CgroupError> {
+    // With this mode from the beginning: nobody opens it first.
+    let create = || std::fs::DirBuilder::new().mode(LOCKED_MODE).create(path);
+    let made = match (create(), path.parent()) {
+        (Err(cause), Some(above)) if cause.kind() == io::ErrorKind::NotFound => {
+            make(above)?;
+            create()
+        }
+        (made, _) => made,
+    };
+    match made {
+        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(CgroupError::Make { path: path.to_owned(), cause });
+        }
+        // An earlier build made it open to others, or the umask closes it to all.
+        _ => {}
+    }
+    let set =
+        |cause| CgroupError::Set { path: path.to_owned(), value: format!("mode {LOCKED_MODE:o}"), cause };
+    let found = match std::fs::symlink_metadata(path) {
+        Ok(found) => found,
+        // It is made again.
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(cause) => return Err(set(cause)),
+    };
+    let own = found.uid() == nix::unistd::geteuid().as_raw();
+    if !own || found.mode() & 0o777 == LOCKED_MODE {
+        return Ok(());
+    }
+    match std::fs::set_permissions(path, std::fs::Permissions::from_mode(LOCKED_MODE)) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(set(cause)),
+        _ => Ok(()),
     }
 }
 
@@ -348,6 +388,13 @@ fn lock_presence(path: &Path) -> Result<Option<PresenceLock>, CgroupError> {
         Err(cause) => return Err(error(cause)),
     };
     Ok(is_there.then_some(presence))
+}
+
+/// Makes a lock the exclusive one for removing the cgroup; `false` when another process uses the cgroup, too, and then the lock may be
+/// lost (flock(2)).
+#[must_use]
+pub fn lock_alone(presence: &PresenceLock) -> bool {
+    presence.relock(nix::fcntl::FlockArg::LockExclusiveNonblock).is_ok()
 }
 
 /// The exclusive lock for removing a cgroup; `None` when a gateway uses it.

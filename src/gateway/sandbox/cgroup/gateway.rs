@@ -11,8 +11,6 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use nix::fcntl::FlockArg;
-
 use crate::{
     cgroup::{
         Hierarchy,
@@ -95,11 +93,10 @@ impl GatewayCgroups {
     /// removed may have given its inode number, and with it the name, to another one's.
     pub(crate) fn remove(&self) {
         for group in &self.cgroups {
-            if group.presence.relock(FlockArg::LockExclusiveNonblock).is_err() {
-                continue;
+            if directory::lock_alone(&group.presence) {
+                principal::remove_empty(&group.path);
+                let _ = std::fs::remove_dir(&group.path);
             }
-            principal::remove_empty(&group.path);
-            let _ = std::fs::remove_dir(&group.path);
         }
     }
 

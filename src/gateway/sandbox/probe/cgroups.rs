@@ -165,7 +165,7 @@ fn could_enable_below(group: &OwnCgroup) -> Result<(), String> {
 /// abandoned.
 struct ScratchCgroup {
     path: PathBuf,
-    _presence: PresenceLock,
+    presence: PresenceLock,
 }
 
 impl ScratchCgroup {
@@ -174,14 +174,16 @@ impl ScratchCgroup {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = own.join(format!("provost-probe-{}-{number}", std::process::id()));
         let presence = directory::make_locked(&path)?;
-        Ok(Self { path, _presence: presence })
+        Ok(Self { path, presence })
     }
 }
 
 impl Drop for ScratchCgroup {
     fn drop(&mut self) {
-        // It is empty, because the probe's process has ended. If removal fails, the next gateway removes it as
-        // abandoned.
-        let _ = directory::remove(&self.path);
+        // A process of another pid namespace can have the same number, and its group this name. The group is empty, because the probe's
+        // process has ended. If removal fails, the next gateway removes it as abandoned.
+        if directory::lock_alone(&self.presence) {
+            let _ = directory::remove(&self.path);
+        }
     }
 }
