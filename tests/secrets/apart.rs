@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     secrets::{Armed, VALUE, armed, with_secret},
-    support::{Attack, Options, Session, Terminal, is_root, run_outside, skip},
+    support::{Attack, Options, Session, Terminal, eventually, is_root, run_outside, skip},
 };
 
 /// The value that the rules of `printenv` and `dash` give.
@@ -34,8 +34,8 @@ async fn must_find_nothing(spy: Terminal) {
     spy.release().await;
 }
 
-#[test]
-fn the_spy_finds_a_secret_where_nothing_keeps_it_out() {
+#[tokio::test]
+async fn the_spy_finds_a_secret_where_nothing_keeps_it_out() {
     let place = tempfile::tempdir().expect("a temporary directory");
     let mut victim = Process::new("sh")
         .args(["-c", HOLDS])
@@ -47,6 +47,10 @@ fn the_spy_finds_a_secret_where_nothing_keeps_it_out() {
     let mut said = String::new();
     BufReader::new(victim.stdout.take().expect("a pipe")).read_line(&mut said).expect("it says something");
     let pid = victim.id().to_string();
+    // In the middle of its last exec a process has no environment yet.
+    let part = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).expect("it is there");
+    let waits = || (part("comm") == b"sleep\n" && !part("environ").is_empty()).then_some(());
+    eventually("the victim's last exec", waits).await;
     let (_, seen) = run_outside(&Attack::compiled("spy"), &[&backwards(VALUE), &pid]);
     victim.kill().expect("it is ours");
     victim.wait().expect("it is ours");
