@@ -390,11 +390,16 @@ fn lock_presence(path: &Path) -> Result<Option<PresenceLock>, CgroupError> {
     Ok(is_there.then_some(presence))
 }
 
-/// Makes a lock the exclusive one for removing the cgroup; `false` when another process uses the cgroup, too, and then the lock may be
-/// lost (flock(2)).
+/// Makes a lock the exclusive one for removing the cgroup at this path; `false` when another process uses the cgroup, too, and then the lock
+/// may be lost (flock(2)), and when the cgroup was removed and another one is there.
 #[must_use]
-pub fn lock_alone(presence: &PresenceLock) -> bool {
-    presence.relock(nix::fcntl::FlockArg::LockExclusiveNonblock).is_ok()
+pub fn lock_alone(presence: &PresenceLock, path: &Path) -> bool {
+    let is_there = || {
+        let held = nix::sys::stat::fstat(presence.as_fd()).ok()?;
+        let there = std::fs::metadata(path).ok()?;
+        Some((there.dev(), there.ino()) == (held.st_dev, held.st_ino))
+    };
+    presence.relock(nix::fcntl::FlockArg::LockExclusiveNonblock).is_ok() && is_there() == Some(true)
 }
 
 /// The exclusive lock for removing a cgroup; `None` when a gateway uses it.

@@ -93,7 +93,7 @@ impl GatewayCgroups {
     /// removed may have given its inode number, and with it the name, to another one's.
     pub(crate) fn remove(&self) {
         for group in &self.cgroups {
-            if directory::lock_alone(&group.presence) {
+            if directory::lock_alone(&group.presence, &group.path) {
                 principal::remove_empty(&group.path);
                 let _ = std::fs::remove_dir(&group.path);
             }
@@ -378,5 +378,11 @@ mod tests {
         let path = group.path.clone();
         drop(second);
         assert!(!path.exists(), "the last one takes them away");
+        // What was removed and is made again is another one's.
+        let third = make(state.path());
+        third.remove();
+        let fourth = make(state.path());
+        drop(third);
+        assert!(fourth.cgroups[0].path.exists(), "the fourth one's");
     }
 }

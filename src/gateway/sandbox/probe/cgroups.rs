@@ -182,7 +182,7 @@ impl Drop for ScratchCgroup {
     fn drop(&mut self) {
         // A process of another pid namespace can have the same number, and its group this name. The group is empty, because the probe's
         // process has ended. If removal fails, the next gateway removes it as abandoned.
-        if directory::lock_alone(&self.presence) {
+        if directory::lock_alone(&self.presence, &self.path) {
             let _ = directory::remove(&self.path);
         }
     }
