@@ -100,7 +100,7 @@ impl StateDirectory {
             .mode(0o600)
             .open(directory.join("lock"))
             .map_err(failed)?;
-        // Whoever can open it can lock it (flock(2)), also where the directory is open to others.
+        // A process that can open it can lock it (flock(2)), and the directory may be open to others.
         lock.set_permissions(fs::Permissions::from_mode(0o600)).map_err(failed)?;
         let deadline = Instant::now() + RELEASE_TIMEOUT;
         loop {

@@ -7,8 +7,8 @@ use std::{
     ffi::CString,
     io,
     os::{
-        fd::{AsFd, OwnedFd},
-        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown},
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown},
     },
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -18,6 +18,7 @@ use cgroups_rs::{MaxValue, cpu::CpuController, error::Error, memory::MemControll
 use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::stat::{Mode, fchmod, fstat},
 };
 
 use super::Hierarchy;
@@ -308,8 +309,8 @@ const MAKE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often this is tried again: no event reports it.
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What a locked cgroup's directory allows others: to pass. Whoever can open it for reading can lock it, too (flock(2)), and no
-/// gateway would get its cgroup.
+/// What a locked cgroup's directory allows others: to pass. A process that can open it for reading can lock it, too (flock(2)), and keep
+/// gateways from it.
 const LOCKED_MODE: u32 = 0o711;
 
 /// Makes a cgroup, if it is missing, and locks it against removal as abandoned. One that is being removed at this
@@ -331,9 +332,8 @@ pub fn make_locked(path: &Path) -> Result<PresenceLock, CgroupError> {
     }
 }
 
-/// One of another user's is left as it is: it is refused later.
+/// Makes it with its mode from the beginning, so that nobody opens it first.
 fn make_closed(path: &Path) -> Result<(), CgroupError> {
-    // With this mode from the beginning: nobody opens it first.
     let create = || std::fs::DirBuilder::new().mode(LOCKED_MODE).create(path);
     let made = match (create(), path.parent()) {
         (Err(cause), Some(above)) if cause.kind() == io::ErrorKind::NotFound => {
@@ -343,27 +343,8 @@ fn make_closed(path: &Path) -> Result<(), CgroupError> {
         (made, _) => made,
     };
     match made {
-        Err(cause) if cause.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(CgroupError::Make { path: path.to_owned(), cause });
-        }
-        // An earlier build made it open to others, or the umask closes it to all.
-        _ => {}
-    }
-    let set =
-        |cause| CgroupError::Set { path: path.to_owned(), value: format!("mode {LOCKED_MODE:o}"), cause };
-    let found = match std::fs::symlink_metadata(path) {
-        Ok(found) => found,
-        // It is made again.
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(cause) => return Err(set(cause)),
-    };
-    let own = found.uid() == nix::unistd::geteuid().as_raw();
-    if !own || found.mode() & 0o777 == LOCKED_MODE {
-        return Ok(());
-    }
-    match std::fs::set_permissions(path, std::fs::Permissions::from_mode(LOCKED_MODE)) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(set(cause)),
-        _ => Ok(()),
+        Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map_err(|cause| CgroupError::Make { path: path.to_owned(), cause }),
     }
 }
 
@@ -375,31 +356,40 @@ fn lock_presence(path: &Path) -> Result<Option<PresenceLock>, CgroupError> {
         Err(CgroupError::Open { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
+    close_to_others(directory.as_fd()).map_err(|errno| error(errno.into()))?;
     let presence = match nix::fcntl::Flock::lock(directory, nix::fcntl::FlockArg::LockSharedNonblock) {
         Ok(presence) => presence,
         Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
         Err((_, errno)) => return Err(error(errno.into())),
     };
-    // A lock on a removed directory protects nothing, so compare it with the one at the path.
-    let held = nix::sys::stat::fstat(presence.as_fd()).map_err(|errno| error(errno.into()))?;
-    let is_there = match std::fs::metadata(path) {
-        Ok(there) => (there.dev(), there.ino()) == (held.st_dev, held.st_ino),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => false,
-        Err(cause) => return Err(error(cause)),
-    };
-    Ok(is_there.then_some(presence))
+    Ok(is_at(path, &presence).map_err(error)?.then_some(presence))
+}
+
+/// An earlier build has made it open to others, or the umask has closed it to all. One of another user's is refused later.
+fn close_to_others(directory: BorrowedFd<'_>) -> Result<(), Errno> {
+    let found = fstat(directory)?;
+    if found.st_uid != nix::unistd::geteuid().as_raw() || found.st_mode & 0o777 == LOCKED_MODE {
+        return Ok(());
+    }
+    fchmod(directory, Mode::from_bits_truncate(LOCKED_MODE))
+}
+
+/// Whether the cgroup at this path is the one that is locked: a lock on a removed directory protects nothing.
+fn is_at(path: &Path, presence: &PresenceLock) -> io::Result<bool> {
+    let held = fstat(presence.as_fd())?;
+    match std::fs::metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (held.st_dev, held.st_ino)),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(cause) => Err(cause),
+    }
 }
 
 /// Makes a lock the exclusive one for removing the cgroup at this path; `false` when another process uses the cgroup, too, and then the lock
 /// may be lost (flock(2)), and when the cgroup was removed and another one is there.
 #[must_use]
 pub fn lock_alone(presence: &PresenceLock, path: &Path) -> bool {
-    let is_there = || {
-        let held = nix::sys::stat::fstat(presence.as_fd()).ok()?;
-        let there = std::fs::metadata(path).ok()?;
-        Some((there.dev(), there.ino()) == (held.st_dev, held.st_ino))
-    };
-    presence.relock(nix::fcntl::FlockArg::LockExclusiveNonblock).is_ok() && is_there() == Some(true)
+    presence.relock(nix::fcntl::FlockArg::LockExclusiveNonblock).is_ok()
+        && is_at(path, presence).unwrap_or(false)
 }
 
 /// The exclusive lock for removing a cgroup; `None` when a gateway uses it.

@@ -345,6 +345,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_send_that_fails_is_known_to_who_writes() {
+        let (gateway, supervisor) = pair(1 << 20);
+        let mut writes = std::pin::pin!(gateway.keep_writing());
+        assert!(writes.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(supervisor);
+        // EPIPE.
+        assert_eq!(gateway.send(&resume(1), &[]).unwrap(), Flushed::Blocked);
+        let ended = timeout(Duration::from_secs(60), writes).await.unwrap();
+        assert!(matches!(ended, LinkError::Lost(Peer::Supervisor)), "{ended}");
+    }
+
+    #[tokio::test]
     async fn what_another_sender_has_written_is_known_to_those_who_wait() {
         let (gateway, supervisor) = pair(1 << 20);
         assert_eq!(gateway.send(&long(), &[]).unwrap(), Flushed::Blocked);
